@@ -67,7 +67,7 @@ class Access:
         sessions: Mapping[str, BrowserSession] | None = None,
         address: str = "http://localhost",
     ) -> None:
-        self.site = site or new_secret(12)
+        self.site = site or secrets.token_urlsafe(12)
         self._schemes = {**dict.fromkeys(LOOPBACK, "http"), **{k.lower(): v for k, v in (names or {}).items()}}
         self._cap = cap
         self._address = address
@@ -91,12 +91,10 @@ class Access:
         is_navigation = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
         if not is_ours and not (method == "GET" and is_navigation):  # links on other sites may lead here
             raise RequestRefused(403, "another web site sent this request")
-        if method == "POST":
-            self._admit_form(origin, length, headers)
-        elif method != "GET":
+        if method == "GET":
+            return
+        if method != "POST":
             raise RequestRefused(405, "method not allowed: use GET or POST")
-
-    def _admit_form(self, origin: str, length: str, headers: Headers) -> None:
         origins = headers.getlist("Origin")
         if origins != [origin]:
             got = one_line(", ".join(origins), 100) or "none"
@@ -120,7 +118,7 @@ class Access:
 
     def enter(self, level: Level) -> tuple[str, BrowserSession]:
         """Start a session; return its secret, which is not stored, and the session."""
-        token = new_secret(32)
+        token = secrets.token_urlsafe(32)
         session = BrowserSession(self.cap_level(level), time.time() + SESSION_LIFETIME)
         self.sessions = {key: one for key, one in self.sessions.items() if one.until > time.time()}
         self.sessions[hash_secret(token)] = session
@@ -145,14 +143,3 @@ class Access:
     def cookie(self, token: str, origin: str) -> str:
         secure = "; Secure" if origin.startswith("https:") else ""
         return f"{COOKIE}={token}; HttpOnly; SameSite=Lax; Path={self.base}; Max-Age={SESSION_LIFETIME:.0f}{secure}"
-
-
-def require_level(wanted: Level, session: BrowserSession) -> None:
-    if session.level < wanted:
-        raise RequestRefused(
-            403, f"this browser may only {session.level}: open a link from `ralph serve --link {wanted}`"
-        )
-
-
-def new_secret(size: int) -> str:
-    return secrets.token_urlsafe(size)

@@ -5,18 +5,18 @@ byte for byte: no decoding, no redirects, and a session is required before anyth
 """
 
 import asyncio
-import gzip
 import os
 import re
 import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from importlib import resources
 from urllib.parse import parse_qs
 
 from msgspec import Struct
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -24,12 +24,11 @@ from starlette.types import Receive, Scope, Send
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.history.evidence import evidence_of, patch_of, task_evidence
-from ralph.show.report import stylesheet
 from ralph.store.serving import Remembered, ServerFolder
 from ralph.web import actions
-from ralph.web.access import LEVELS, Access, BrowserSession, Level, RequestRefused, require_level
+from ralph.web.access import LEVELS, Access, Level, RequestRefused
 from ralph.web.board_page import board, enter_page, new_page
-from ralph.web.live import Hub, Subscriber, open_topic, run_in_thread, topic_name
+from ralph.web.live import Hub, Subscriber, run_in_thread
 from ralph.web.pieces import Frame, message_page
 from ralph.web.run_page import diff_page, iteration_page, report_page, run_page, text_page
 from ralph.web.watching import Register, look_at
@@ -57,8 +56,13 @@ class Visit(Struct, frozen=True, kw_only=True):
     path: str
     form: Mapping[str, str]
     frame: Frame
-    session: BrowserSession
     browser: str
+
+    def require_level(self, wanted: Level) -> None:
+        level = self.frame.level
+        if level is None or level < wanted:
+            how = f"open a link from `ralph serve --link {wanted}`"
+            raise RequestRefused(403, f"this browser may only {level}: {how}")
 
 
 class WebApp:
@@ -66,7 +70,7 @@ class WebApp:
 
     def __init__(self, access: Access, folder: ServerFolder, register: Register, remember: bool = False) -> None:
         self._access, self._folder, self._register, self._remember = access, folder, register, remember
-        self.hub = Hub(partial(open_topic, base=access.base, register=register))
+        self.hub = Hub(register)
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._pages: list[tuple[re.Pattern[str], Callable[..., Response]]] = [
             (re.compile(pattern), page)
@@ -87,7 +91,7 @@ class WebApp:
             path = scope["raw_path"].decode("latin-1")
             self._access.admit(request.method, path, request.headers)
         except RequestRefused as refusal:
-            await EarlyResponse(self._refusal(refusal, request))(scope, receive, send)
+            await send_early(self._refusal(refusal, request), receive, send)
             return
         try:
             response = await self._respond(request, path.removeprefix(self._access.base))
@@ -99,17 +103,17 @@ class WebApp:
             print("ralph: internal error in the web UI:", file=sys.stderr)
             traceback.print_exc()
             response = PlainTextResponse("internal error: the terminal of `ralph serve` shows more\n", 500)
-        await response(scope, receive, send)
+        await GZipMiddleware(response, MIN_GZIP_SIZE, compresslevel=1)(scope, receive, send)
 
     async def _respond(self, request: Request, path: str) -> Response:
         form = parse_fields((await request.body()).decode("utf-8", "replace")) if request.method == "POST" else {}
         if request.method == "GET" and path.startswith("a/"):
-            return compress(asset(path.removeprefix("a/")), request)
+            return asset(path.removeprefix("a/"))
         if path == "enter":
             return await run_in_thread(partial(self._enter, request, form))
         browser, session = self._access.session(request.headers)
         frame = Frame(self._access.base, session.level)
-        visit = Visit(request=request, path=path, form=form, frame=frame, session=session, browser=browser)
+        visit = Visit(request=request, path=path, form=form, frame=frame, browser=browser)
         if request.method == "POST":
             return await run_in_thread(partial(self._act, visit))
         if path == "events":
@@ -146,7 +150,7 @@ class WebApp:
             found = pattern.fullmatch(visit.path)
             if found:
                 try:
-                    return compress(page(visit, *found.groups()), visit.request)
+                    return page(visit, *found.groups())
                 except UserError as error:
                     raise RequestRefused(404, error.advice) from None
         raise RequestRefused(404, "not found")
@@ -158,11 +162,11 @@ class WebApp:
             await run_in_thread(partial(self._register.find, run))
         after = parse_number(visit.request.headers.get("Last-Event-ID") or query.get("after"))
         subscriber = Subscriber(
-            topic=topic_name(str(visit.session.level), run),
+            topic=(visit.frame, run),
             after=after if run else 0,
             has=parse_number(query.get("has")),
             browser=visit.browser,
-            abort=visit.request.state.connection.abort,
+            abort=visit.request.state.connection.transport.abort,
         )
         return self.hub.subscribe(subscriber)
 
@@ -170,7 +174,7 @@ class WebApp:
         return board(self._register.survey(time.time()), visit.frame)
 
     def _new(self, visit: Visit) -> Response:
-        require_level(Level.START, visit.session)
+        visit.require_level(Level.START)
         return new_page(self._register.workspaces(), actions.agents(self._register.env), visit.frame, {})
 
     def _run(self, visit: Visit, run: str) -> Response:
@@ -218,59 +222,43 @@ class WebApp:
         if not found or action is None:
             raise RequestRefused(404, "not found")
         run = found[1] or ""
-        require_level(action.level, visit.session)
+        visit.require_level(action.level)
         try:
             done = action.carry_out(self._register, run, visit.form)
         except UserError as error:
-            log(request, visit.session.level, name, run, f"refused: {error.message}")
+            log(request, visit.frame.level, name, run, f"refused: {error.message}")
             if wants_text(request):
                 return PlainTextResponse(f"{error.advice}\n", 409)
             if name == "start":
                 workspaces, agents = self._register.workspaces(), actions.agents(self._register.env)
                 return new_page(workspaces, agents, visit.frame, visit.form, error.advice)
             return message_page(visit.frame, "Not done", error.advice, 409)
-        log(request, visit.session.level, name, done.run, done.message)
+        log(request, visit.frame.level, name, done.run, done.message)
         if wants_text(request):
             return PlainTextResponse(f"{done.message}\n")
         return RedirectResponse(visit.frame.run(done.run) if done.run else visit.frame.base, 303)
 
 
-class EarlyResponse(Response):
-    """A response that is sent before the request's body was read: the rest is discarded before the connection is
-    closed.
+async def send_early(response: Response, receive: Receive, send: Send) -> None:
+    """Send a response before the request's body was read; the rest is discarded before the connection is closed.
 
     Closing a connection with unread bytes resets it, and the client would not see the response.
     """
-
-    def __init__(self, response: Response) -> None:
-        super().__init__(response.body, response.status_code, dict(response.headers))
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": self.body, "more_body": True})
-        while (await receive()).get("more_body"):
-            pass
-        await send({"type": "http.response.body", "body": b""})
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.body", "body": b""})
 
 
-@cache
 def asset(name: str) -> Response:
     if name not in ASSETS:
         raise RequestRefused(404, "not found")
-    if name in ("report.css", "drawings.css"):
-        return Response(stylesheet(name), media_type=ASSETS[name])
-    return Response(resources.files("ralph.web").joinpath("assets", name).read_bytes(), media_type=ASSETS[name])
+    package, folder = ("ralph.show", "") if name in ("report.css", "drawings.css") else ("ralph.web", "assets")
+    return Response(resources.files(package).joinpath(folder, name).read_bytes(), media_type=ASSETS[name])
 
 
-def compress(response: Response, request: Request) -> Response:
-    """Return the response, gzipped if it is long and the client accepts it."""
-    if len(response.body) < MIN_GZIP_SIZE or "gzip" not in request.headers.get("Accept-Encoding", ""):
-        return response
-    headers = {"Content-Type": response.headers["Content-Type"], "Content-Encoding": "gzip"}
-    return Response(gzip.compress(response.body, 1), response.status_code, headers)
-
-
-def log(request: Request, level: Level, action: str, run: str = "", result: str = "") -> None:
+def log(request: Request, level: Level | None, action: str, run: str = "", result: str = "") -> None:
     """Print an action with its level and client, without what a person wrote: that is in the journal."""
     client = request.client.host if request.client else "socket"
     words = [time.strftime("%H:%M:%S"), str(level), client, action, run]

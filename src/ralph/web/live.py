@@ -22,7 +22,7 @@ from ralph.errors import UserError
 from ralph.show.plots import Html
 from ralph.store.register import run_at
 from ralph.web import board_page, run_page, work_page
-from ralph.web.access import LEVELS, RequestRefused
+from ralph.web.access import RequestRefused
 from ralph.web.pieces import Frame, fingerprint
 from ralph.web.watching import Register, WatchedRun, look_at
 
@@ -34,8 +34,7 @@ MAX_PENDING = 1 << 20  # bytes
 TICK, LONGEST_PAUSE = 0.1, 1.0  # seconds
 GROWTH_INTERVAL = 5.0  # seconds; how often the growing bars of running tasks are drawn
 KEEPALIVE_INTERVAL = 15.0  # seconds; proxies close connections that stay silent
-RETRY = b"retry: 2000\n\n"
-KEEPALIVE = b": .\n\n"
+RETRY, KEEPALIVE = b"retry: 2000\n\n", b": .\n\n"
 RELOAD = b"event: reload\ndata: .\n\n"
 """Tells the page to reload."""
 DISCONNECT = b"event: disconnect\ndata: .\n\n"
@@ -45,7 +44,7 @@ DISCONNECT = b"event: disconnect\ndata: .\n\n"
 class Subscriber(Struct, eq=False, kw_only=True):
     """One open stream. `abort` closes its connection without waiting for the client."""
 
-    topic: str
+    topic: "TopicName"
     after: int
     has: int
     browser: str
@@ -77,9 +76,9 @@ class Subscriber(Struct, eq=False, kw_only=True):
 
 
 class Hub:
-    def __init__(self, open_topic: Callable[[str], "Topic"]) -> None:
-        self._open_topic = open_topic
-        self._topics: dict[str, Topic] = {}
+    def __init__(self, register: Register) -> None:
+        self._register = register
+        self._topics: dict[TopicName, Topic] = {}
         self._subscribers: dict[Subscriber, None] = {}  # oldest first
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -96,10 +95,7 @@ class Hub:
         self._wake.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
-        return EventStreamResponse(subscriber, self.unsubscribe)
-
-    def unsubscribe(self, subscriber: Subscriber) -> None:
-        self._subscribers.pop(subscriber, None)
+        return EventStreamResponse(subscriber, self._subscribers)
 
     async def _run(self) -> None:
         """Send news until there are no subscribers."""
@@ -136,32 +132,28 @@ class Hub:
             if len(one.pending) > MAX_PENDING:
                 self._subscribers.pop(one, None)
                 one.abort()
-        self._keep_alive()
-
-    def _collect(
-        self, subscribers: list[Subscriber], newcomers: list[Subscriber]
-    ) -> tuple[dict[str, bytes | None], dict[Subscriber, bytes]]:
-        """Return the news of each topic (None if the topic is gone), and what each new subscriber lacks. Runs in a
-        thread."""
-        news = {name: self._topic_news(name) for name in {one.topic for one in subscribers}}
-        self._topics = {name: topic for name, topic in self._topics.items() if news.get(name) is not None}
-        found = [one for one in newcomers if one.topic in self._topics]
-        return news, {one: self._topics[one.topic].since(one.after, one.has) for one in found}
-
-    def _topic_news(self, name: str) -> bytes | None:
-        try:
-            if name not in self._topics:
-                self._topics[name] = self._open_topic(name)
-            return self._topics[name].news()
-        except (UserError, RequestRefused):
-            return None
-
-    def _keep_alive(self) -> None:
         now = time.monotonic()
         if now - self._last_keepalive > KEEPALIVE_INTERVAL:
             self._last_keepalive = now
             for one in self._subscribers:
                 one.send(KEEPALIVE)
+
+    def _collect(
+        self, subscribers: list[Subscriber], newcomers: list[Subscriber]
+    ) -> tuple[dict["TopicName", bytes | None], dict[Subscriber, bytes]]:
+        """Return the news of each topic (None if the topic is gone), and what each new subscriber lacks. Runs in a
+        thread."""
+        news: dict[TopicName, bytes | None] = {}
+        for name in {one.topic for one in subscribers}:
+            try:
+                if name not in self._topics:
+                    self._topics[name] = open_topic(*name, self._register)
+                news[name] = self._topics[name].news()
+            except (UserError, RequestRefused):
+                news[name] = None
+        self._topics = {name: topic for name, topic in self._topics.items() if news.get(name) is not None}
+        found = [one for one in newcomers if one.topic in self._topics]
+        return news, {one: self._topics[one.topic].since(one.after, one.has) for one in found}
 
     def _end(self, subscriber: Subscriber, event: bytes) -> None:
         self._subscribers.pop(subscriber, None)
@@ -170,54 +162,39 @@ class Hub:
 
 
 class EventStreamResponse(StreamingResponse):
-    def __init__(self, subscriber: Subscriber, on_end: Callable[[Subscriber], None]) -> None:
+    """The stream of a subscriber, who is removed from all `subscribers` when it ends."""
+
+    def __init__(self, subscriber: Subscriber, subscribers: dict[Subscriber, None]) -> None:
         super().__init__(subscriber.chunks(), headers={"X-Accel-Buffering": "no"}, media_type="text/event-stream")
-        self._subscriber, self._on_end = subscriber, on_end
+        self._subscriber, self._subscribers = subscriber, subscribers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._on_end(self._subscriber)
+            self._subscribers.pop(self._subscriber, None)
 
 
-def topic_name(level: str, run: str = "") -> str:
-    """Return the name of a topic: readers with different levels see different pages."""
-    return f"{level}/{run}"
-
-
-def open_topic(name: str, base: str, register: Register) -> "Topic":
-    level, _, run = name.partition("/")
-    frame = Frame(base, LEVELS[level])
-    if not run:
-        return Topic(partial(_look_at_board, register, frame))
-    if register.find(run).facts.kind == "work":
-        return Topic(partial(_look_at_backlog, register, run, frame))
-    return RunTopic(register.watch(run), register, frame)
-
-
+TopicName = tuple[Frame, str]
+"""A page as some readers see it: of a run, or the board if the name of the run is empty."""
 TopicLook = tuple[object, Callable[[], Mapping[str, Html]]]
 """Everything that a page depends on, except the time, and a function that renders its parts."""
 
 
-def _look_at_board(register: Register, frame: Frame) -> TopicLook:
-    return register.survey(0.0), lambda: board_page.pieces(register.survey(time.time()), frame)
+def open_topic(frame: Frame, run: str, register: Register) -> "Topic":
+    if run and register.find(run).facts.kind != "work":
+        return RunTopic(register.watch(run), register, frame)
 
+    def look_at_board() -> TopicLook:
+        return register.survey(0.0), lambda: board_page.pieces(register.survey(time.time()), frame)
 
-def _look_at_backlog(register: Register, run_id: str, frame: Frame) -> TopicLook:
-    run = register.find(run_id)
-    growth = time.time() // GROWTH_INTERVAL if run.is_alive else 0
-    known = register.work(look_at(run, 0.0)), register.command_result(run_id), growth
-    return known, lambda: work_page.pieces(register.work(look_at(run, time.time())), frame)
+    def look_at_backlog() -> TopicLook:
+        listed = register.find(run)
+        growth = time.time() // GROWTH_INTERVAL if listed.is_alive else 0
+        known = register.work(look_at(listed, 0.0)), register.command_result(run), growth
+        return known, lambda: work_page.pieces(register.work(look_at(listed, time.time())), frame)
 
-
-def _look_at_run(watched: WatchedRun, register: Register, frame: Frame) -> TopicLook:
-    run = run_at(watched.run.place)
-    if run is None:
-        raise UserError(f"run {watched.run.id} was removed")
-    watched.run = run
-    known = look_at(run, 0.0), watched.stream.seq, watched.files_version, register.command_result(run.id)
-    return known, lambda: run_page.pieces(register.view(watched), frame)
+    return Topic(look_at_backlog if run else look_at_board)
 
 
 class Topic:
@@ -253,13 +230,11 @@ class Topic:
         if now < self._next_look:
             return ""
         known, render = self._look()
-        is_same = known == self._known  # only time has passed
-        if not is_same:
+        before = self._sent
+        if known != self._known:  # not only time has passed
             self._known, self._parts = known, render()
+            self._sent = {name: fingerprint({name: html}) for name, html in self._parts.items()}
         self._next_look = now + max(self.interval, 20 * (time.monotonic() - now))
-        if is_same:
-            return ""
-        before, self._sent = self._sent, {name: fingerprint({name: html}) for name, html in self._parts.items()}
         return "".join(html for name, html in self._parts.items() if before and before.get(name) != self._sent[name])
 
     def _parts_unless(self, has: int) -> str:
@@ -272,9 +247,18 @@ class RunTopic(Topic):
     interval = 0.5
 
     def __init__(self, watched: WatchedRun, register: Register, frame: Frame) -> None:
-        super().__init__(partial(_look_at_run, watched, register, frame))
-        self._watched = watched
+        super().__init__(self._look_at_run)
+        self._watched, self._register, self._frame = watched, register, frame
         self._stream, self._seq = watched.stream, watched.stream.seq
+
+    def _look_at_run(self) -> TopicLook:
+        watched, register = self._watched, self._register
+        run = run_at(watched.run.place)
+        if run is None:
+            raise UserError(f"run {watched.run.id} was removed")
+        watched.run = run
+        known = look_at(run, 0.0), watched.stream.seq, watched.files_version, register.command_result(run.id)
+        return known, lambda: run_page.pieces(register.view(watched), self._frame)
 
     @property
     def pause(self) -> float:

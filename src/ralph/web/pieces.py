@@ -26,11 +26,11 @@ _ICONS = {"pause": "M5 3h4v14H5zM11 3h4v14h-4z", "go": "M6 3l11 7-11 7z", "stop"
 _CLOCKS = re.compile(r'(data-since="\d+">)[^<]*')
 
 
-class Frame:
+class Frame(Struct, frozen=True):
     """The site and the reader of a page: `base` is the path of the site, `level` what the reader may do."""
 
-    def __init__(self, base: str, level: Level | None) -> None:
-        self.base, self.level = base, level
+    base: str
+    level: Level | None
 
     @property
     def may_steer(self) -> bool:

@@ -1,4 +1,4 @@
-"""The page of one run, whose parts live updates replace by their id; pages of an iteration, its prompt and log; diffs and
+"""The page of one run, whose parts live updates replace by their id; pages of an iteration, its prompt and log; diffs,
 reports. Files are read up to a limit, without following links, and keys are redacted.
 """
 

@@ -57,8 +57,7 @@ class _RunFile(Struct, frozen=True):
 
 
 def limits_of(run: Listed) -> RunLimits:
-    found = load_json(f"{run.place}/run.json", _RunFile, 1 << 20)
-    return found.settings if found else RunLimits()
+    return (load_json(f"{run.place}/run.json", _RunFile, 1 << 20) or _RunFile()).settings
 
 
 class WorkSeen(Struct, frozen=True, kw_only=True):
@@ -137,7 +136,10 @@ class Register:
     def work(self, seen: RunSeen) -> WorkSeen:
         """Return a backlog; its journal is read again if it has grown."""
         run = seen.run
-        size = _journal_size(run)
+        try:
+            size = os.stat(f"{run.place}/{JOURNAL}").st_size
+        except OSError:
+            raise UserError(f"run {run.id} is no longer on record") from None
         known_size, history = self._works.get(run.id, (-1, WorkHistory(run=run.id)))
         if size != known_size:
             if len(self._works) >= MAX_WATCHED:
@@ -190,13 +192,6 @@ class Register:
         return [place for place in dict.fromkeys(known) if place and os.path.isdir(place)]
 
 
-def _journal_size(run: Listed) -> int:
-    try:
-        return os.stat(f"{run.place}/{JOURNAL}").st_size
-    except OSError:
-        raise UserError(f"run {run.id} is no longer on record") from None
-
-
 class WatchedRun:
     """One run with its journal as it grows. Several threads use it: hold `lock` while rendering."""
 
@@ -236,24 +231,19 @@ class WatchedRun:
                     if not self.stream.seq:
                         self.stream.begin = one.entry.seq - 1
                     self.stream.add(one.entry, one.event)
-            if news:
-                self._read_changed_files()
+            finished = len(self._fold.history.whole)
+            if news and finished != self._finished:
+                self._finished = finished
+                self._files_thread = threading.Thread(target=self._ask_git, args=(self.history(),), daemon=True)
+                self._files_thread.start()
 
     def wait_for_files(self, timeout: float) -> None:
         """Wait until the list of changed files is up to date, at most `timeout` seconds."""
         if self._files_thread.is_alive():
             self._files_thread.join(timeout)
 
-    def _read_changed_files(self) -> None:
-        """If another iteration has finished, ask git in a thread what changed, because git may hang."""
-        history = self.history()
-        finished = len(history.whole)
-        if finished != self._finished:
-            self._finished = finished
-            self._files_thread = threading.Thread(target=self._ask_git, args=(history,), daemon=True)
-            self._files_thread.start()
-
     def _ask_git(self, history: RunHistory) -> None:
+        """Read what changed after another iteration, in a thread because git may hang."""
         with suppress(UserError):  # the run was removed; the next read reports it
             files = with_files(history).files
             with self.lock:

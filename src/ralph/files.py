@@ -78,14 +78,14 @@ def open_own(path: StrPath, extra_flags: int = 0, mode: int = 0o600) -> int:
         return open_file(path, flags | os.O_EXCL, mode)
 
 
-def make_folder(path: str, mode: int = 0o700) -> None:
-    """Create a folder and its missing parents, at any depth, all with `mode`. Fails if `path` is a link."""
+def make_folder(path: str) -> None:
+    """Create a folder and its missing parents, at any depth, only for their owner. Fails if `path` is a link."""
     missing = [path]
     while (parent := os.path.dirname(missing[-1])) and not os.path.isdir(parent):
         missing.append(parent)
     for folder in reversed(missing):
         try:
-            os.mkdir(folder, mode)
+            os.mkdir(folder, 0o700)
         except FileExistsError:
             if os.path.islink(folder) or not os.path.isdir(folder):
                 raise ReplacedFileError(errno.ENOTDIR, "it is not a folder, or a link to one", folder) from None

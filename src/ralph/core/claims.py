@@ -17,8 +17,6 @@ from ralph.core.text import clean, one_line
 
 TextSpan = tuple[int, int]
 
-KINDS = ("word", "response", "suffix", "promise", "tag", "file", "checks")
-
 NOT_LAST = "it is not on the last line"
 _NOT_ALONE = "it is not alone on its line"
 _NOT_EXACT = "it is not spelled exactly"

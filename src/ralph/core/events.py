@@ -6,7 +6,7 @@ from typing import Protocol, get_args
 from msgspec import Struct
 
 from ralph.core.measuring import Comparison, Start
-from ralph.core.model import Check, HandOver, Iteration, PersonNote, Turn, Usage
+from ralph.core.model import Check, HandOver, Iteration, PersonNote, Question, Refusal, Turn, Usage
 from ralph.core.proof import Proof
 
 # Structs of which there may be very many have gc=False: they contain no cycles, and are created faster.
@@ -189,10 +189,7 @@ class EndMeasured(Struct, frozen=True):
     comparison: Comparison
 
 
-class ClaimRejected(Struct, frozen=True):
-    claim: str
-    gate: str
-    reason: str
+class ClaimRejected(Refusal, frozen=True): ...
 
 
 class Waiting(Struct, frozen=True, omit_defaults=True):
@@ -220,11 +217,9 @@ class Continued(Struct, frozen=True):
     seconds: float
 
 
-class QuestionAsked(Struct, frozen=True):
+class QuestionAsked(Question, frozen=True):
     """The agent asks a person; `ralph tell` answers. `waits`: no turn starts before the answer."""
 
-    id: str
-    text: str
     waits: bool = False
 
 

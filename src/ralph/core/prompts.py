@@ -63,7 +63,6 @@ FULL_ITERATIONS, BRIEF_ITERATIONS = 3, 20  # in the progress section; older ones
 
 
 def check_note(check: Check, truncate: int) -> Note:
-    """Return the agent's note about a failed check."""
     output = clean(check.head)
     shown = head(output, truncate)
     if check.cut or len(output) > truncate:
@@ -82,16 +81,15 @@ def more_checks_failed(names: Sequence[str]) -> str:
 
 
 def asked(prompt: str, last: Iteration | None) -> str:
-    """Return the prompt without its quotes of the agent: an agent that repeats its own words
-    doesn't echo the prompt."""
+    """Return the prompt without its quotes of the agent: an agent that repeats itself doesn't echo the prompt."""
     answer = head(clean(last.turn.text), ANSWER_LIMIT) if last else ""
     lines = prompt.replace(f"{LAST_RESPONSE}\n{answer}", "", 1).split("\n")
     return "\n".join(line for line in lines if not line.startswith(WROTE))
 
 
 def guardrails(brief: Brief) -> str:
-    """Return the goal with each note after it, before it or instead of it. Check output is not fenced (seed 001)."""
-    return _with_count(brief, _apply_notes(_goal_and_claim(brief), _complete_notes(brief, fences_checks=False)))
+    """Return the goal with the notes. Check output is not fenced (seed 001)."""
+    return _with_notes(_goal_and_claim(brief), brief, fences_checks=False)
 
 
 def _goal_and_claim(brief: Brief) -> str:
@@ -114,11 +112,10 @@ def own_words(goal: str) -> str:
 def goal(brief: Brief) -> str:
     """Return the goal verbatim; later iterations add the iteration number and the last answer."""
     if brief.number == 1 or brief.last is None:
-        return _with_count(brief, _with_notes(brief.goal, brief))
-    answer = head(clean(brief.last.turn.text), ANSWER_LIMIT)
+        return _with_notes(brief.goal, brief)
+    answer, claim = head(clean(brief.last.turn.text), ANSWER_LIMIT), brief.claim
     if not answer.strip():
         answer = "(empty response)"
-    claim = brief.claim
     ending = f"emit `{claim.marker if claim else 'STOP'}` on a line by itself"
     if claim and claim.kind == "file":
         ending = f"create the file `{claim.text}`"
@@ -129,7 +126,7 @@ def goal(brief: Brief) -> str:
         "Continue refining toward the original goal.  When the goal is\n"
         f"complete, {ending} to end the loop."
     )
-    return _with_count(brief, _with_notes(framed, brief))
+    return _with_notes(framed, brief)
 
 
 def checks(brief: Brief) -> str:
@@ -158,15 +155,15 @@ def _other_notes(brief: Brief) -> str:
 
 
 def _instructions(brief: Brief) -> str:
-    place = f"This is iteration {brief.number}" + (f"/{brief.cap}" if brief.cap else "") + "."
-    lines = [f"{place} You start with a fresh context: the files on disk hold all earlier work."]
+    place = f"{brief.number}/{brief.cap}" if brief.cap else f"{brief.number}"
+    lines = [f"This is iteration {place}. You start with a fresh context: the files on disk hold all earlier work."]
     if brief.checks:
-        lines += ["All of these checks must pass (exit code 0); they are run for you after your turn:"]
+        lines.append("All of these checks must pass (exit code 0); they are run for you after your turn:")
         lines += [f"- {command}" for command in brief.checks]
     if brief.claim:
-        lines += [f"When the task is finished, {brief.claim.request}. If it is not, do not."]
+        lines.append(f"When the task is finished, {brief.claim.request}. If it is not, do not.")
     if brief.nonce:
-        lines += [_about_fences(brief)]
+        lines.append(_about_fences(brief))
     return "\n".join(lines)
 
 
@@ -220,56 +217,42 @@ def promise(brief: Brief) -> str:
     """Return the task with its requirements; in later iterations say why the loop continues, and repeat the task."""
     marker = brief.claim.marker if brief.claim else "<promise>DONE</promise>"
     if brief.number == 1:
-        return _with_count(brief, _with_notes(promise_contract(brief.goal, marker), brief))
-    told = promise_continuation(brief.goal, marker, [note.text for note in _complete_notes(brief)], brief.ultrawork)
-    return _with_count(brief, told)
-
-
-def promise_contract(task: str, marker: str) -> str:
-    """Return the first prompt of a loop that ends with a promise."""
-    return (
-        f"{task}\n\n"
-        "Strict requirements for ending this task:\n"
-        f"- Only when the task is fully done, output exactly this, alone on the last line: {marker}\n"
-        "- It must match exactly: no white space inside the tag, no other wording, no variants.\n"
-        "- If the task is not fully done, do not output it. Do not output it to get out of the loop.\n"
-        "- You must do the work with your tools first: a promise without work is rejected.\n"
-    )
-
-
-def promise_continuation(task: str, marker: str, objections: Iterable[str], ultrawork: bool = False) -> str:
-    """Return the prompt after a turn that didn't end the loop. `objections` say why; empty: the promise was missing."""
-    why = "\n\n".join(objections)
-    opening, promise = f"{why}\n\n", f"promise {marker}"
-    if not why:
+        contract = (
+            f"{brief.goal}\n\n"
+            "Strict requirements for ending this task:\n"
+            f"- Only when the task is fully done, output exactly this, alone on the last line: {marker}\n"
+            "- It must match exactly: no white space inside the tag, no other wording, no variants.\n"
+            "- If the task is not fully done, do not output it. Do not output it to get out of the loop.\n"
+            "- You must do the work with your tools first: a promise without work is rejected.\n"
+        )
+        return _with_notes(contract, brief)
+    opening = "".join(f"{note.text}\n\n" for note in _complete_notes(brief))
+    promise = f"promise {marker}"
+    if not opening:
         opening = f"You attempted to end the loop, but you did not output the completion promise {marker}. "
         promise = "promise"
     told = (
         f"{opening}Continue working on the original task below. "
-        f"Only output the {promise} when the task is fully complete.\n\nOriginal task:\n{task}"
+        f"Only output the {promise} when the task is fully complete.\n\nOriginal task:\n{brief.goal}"
     )
-    return f"ultrawork\n\n{told}" if ultrawork else told
+    return _with_count(brief, f"ultrawork\n\n{told}" if brief.ultrawork else told)
 
 
 def supervise(brief: Brief) -> str:
     prefix = "" if brief.number == 1 else "Continue working on the following:\n\n"
-    return _with_count(brief, _with_notes(prefix + _goal_and_claim(brief), brief))
+    return _with_notes(prefix + _goal_and_claim(brief), brief)
 
 
-def _apply_notes(base: str, notes: Iterable[Note]) -> str:
-    for note in notes:
+def _with_notes(base: str, brief: Brief, fences_checks: bool = True) -> str:
+    """Return the prompt with each note after it, before it or instead of it."""
+    for note in _complete_notes(brief, fences_checks):
         if note.action == "PREPEND":
             base = f"{note.text}\n\n{base}"
         elif note.action == "REPLACE":
             base = note.text
         else:
             base = f"{base}\n\n{note.text}"
-    return base
-
-
-def _with_notes(base: str, brief: Brief) -> str:
-    """Return the prompt with every note. Check output is fenced, because no seed fixes its format in these presets."""
-    return _apply_notes(base, _complete_notes(brief))
+    return _with_count(brief, base)
 
 
 def _complete_notes(brief: Brief, fences_checks: bool = True) -> list[Note]:

@@ -66,10 +66,6 @@ class Part(Struct, frozen=True):
         return self.hunks[0].path
 
     @property
-    def added(self) -> int:
-        return sum(len(hunk.added) for hunk in self.hunks)
-
-    @property
     def place(self) -> str:
         """Where it is, for people: `setutils.py:871 in __ge__`."""
         first = self.hunks[0]
@@ -140,7 +136,7 @@ def group_hunks(hunks: Sequence[Hunk]) -> list[Part]:
             groups[-1].append(hunk)
         else:
             groups.append([hunk])
-    return sorted((Part(tuple(group)) for group in groups), key=lambda part: -part.added)
+    return [Part(tuple(group)) for group in sorted(groups, key=lambda group: -sum(len(hunk.added) for hunk in group))]
 
 
 def hunks_worth_undoing(hunks: Iterable[Hunk], contents: Mapping[str, str]) -> list[Hunk]:

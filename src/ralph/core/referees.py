@@ -53,13 +53,23 @@ class ReviewAnswer(Struct, frozen=True):
 
 
 def review_prompt(question: str, brief: ReviewBrief) -> str:
-    """Return the prompt of a reviewer."""
+    red = {check.name for check in brief.baseline or () if not check.passed}
+    results = [
+        f"- {one_line(check.name)}: {'passes' if check.passed else check.ending}"
+        f"{' (failed before the work began)' if check.name in red else ''}"
+        for check in brief.checks
+    ]
+    changes = "Changes since the work began"
+    if not brief.diff:
+        changes = "Changes (unknown: there is no git; look at the files)"
+    elif len(brief.diff) > DIFF_SHOWN:
+        changes += f" (the first {DIFF_SHOWN} characters; all of them are in {brief.whole})"
     sections = (
         ("Your task", f"Somebody else says that the goal below is met. Review the work; change nothing.\n{question}"),
         ("Goal", fence(brief.goal, "goal", brief.nonce)),
-        ("Checks", "\n".join(_check_lines(brief))),
+        ("Checks", "\n".join(results) or "There are none: nothing but your review verifies the work."),
         ("Protected files", f"The work had to leave these as they were: {listed(tuple(brief.protected))}"),
-        (_diff_title(brief), fence(head(clean(brief.diff), DIFF_SHOWN, "\n…"), "diff", brief.nonce)),
+        (changes, fence(head(clean(brief.diff), DIFF_SHOWN, "\n…"), "diff", brief.nonce)),
         (
             "Your answer",
             "If the work should be accepted as it is, write APPROVE alone on the last line, after an empty line.\n"
@@ -69,24 +79,6 @@ def review_prompt(question: str, brief: ReviewBrief) -> str:
     )
     shown = [(title, body) for title, body in sections if title != "Protected files" or brief.protected]
     return "\n\n".join(f"# {title}\n\n{body}" for title, body in shown)
-
-
-def _check_lines(brief: ReviewBrief) -> list[str]:
-    red = {check.name for check in brief.baseline or () if not check.passed}
-    before = " (failed before the work began)" if brief.baseline is not None else ""
-    lines = [
-        f"- {one_line(check.name)}: {'passes' if check.passed else check.ending}{before if check.name in red else ''}"
-        for check in brief.checks
-    ]
-    return lines or ["There are none: nothing but your review verifies the work."]
-
-
-def _diff_title(brief: ReviewBrief) -> str:
-    if not brief.diff:
-        return "Changes (unknown: there is no git; look at the files)"
-    if len(brief.diff) <= DIFF_SHOWN:
-        return "Changes since the work began"
-    return f"Changes since the work began (the first {DIFF_SHOWN} characters; all of them are in {brief.whole})"
 
 
 def read_verdict(answer: str, prompt: str = "") -> ReviewAnswer:
@@ -154,23 +146,16 @@ def passed_exams(
         return
     if failed.shows:  # it is among the checks, whose gate says why
         return
-    refused = count_refusals(run, claims, reading)
+    # A claim whose marker doesn't end the answer is not counted: perhaps it was not meant as one.
+    failures = [one for one in run.recent if any(not exam.passed and not exam.shows for exam in one.exams)]
+    past = (replace(run, iterations=run.iterations[: one.number], retries=()) for one in failures)
+    refused = sum(_uses_try(then, claims, reading) for then in past)
     count = f" (refusal {refused} of {tries})" if _uses_try(run, claims, reading) else ""
     opening = "The checks pass, but the hidden exam does not" if last.checks else "The hidden exam does not pass"
     text = REFUSAL.format(opening=opening, count=count)
     yield Note("\n".join(filter(None, (text, failed.hint))), about="exam")
     if refused >= tries:
         yield Stop(Outcome.BLOCKED, f"the exam refused {plural(refused, 'claim')}: a person should look")
-
-
-def count_refusals(run: Run, claims: Sequence[Claim], reading: Reading) -> int:
-    """Return how many claims the exams have refused since the run was started or resumed.
-
-    A claim whose marker doesn't end the answer is not counted: perhaps it was not meant as one.
-    """
-    refused = [one for one in run.recent if any(not exam.passed and not exam.shows for exam in one.exams)]
-    past = (replace(run, iterations=run.iterations[: one.number], retries=()) for one in refused)
-    return sum(_uses_try(then, claims, reading) for then in past)
 
 
 def _uses_try(run: Run, claims: Sequence[Claim], reading: Reading) -> bool:

@@ -84,7 +84,7 @@ class Fold:
         seconds = max(last - history.began, 0.0)
         return replace(history, spans=spans, state=state or "running", ended=last, seconds=seconds)
 
-    def _run_started(self, event: e.RunStarted, at: float) -> None:
+    def _run_started(self, event: e.RunStarted) -> None:
         history = self.history
         self._close(self._last)
         history.resumed += event.resumed
@@ -95,8 +95,8 @@ class Fold:
         history.goal = self._goal
         history.claims, history.gates, history.stuck = event.claims, event.gates, event.stuck
         history.check_names = [short(name, 200) for name in event.checks]
-        if history.iterations:
-            history.iterations[-1].is_accepted = history.iterations[-1].is_unjudged = False
+        for one in history.iterations[-1:]:
+            one.is_accepted = one.is_unjudged = False
 
     def _start(self, number: int, at: float) -> None:
         iterations = self.history.iterations
@@ -171,7 +171,7 @@ class Fold:
         """Handle events between iterations, or about a finished one."""
         match event:
             case e.RunStarted():
-                self._run_started(event, at)
+                self._run_started(event)
             case e.Waiting():
                 self._begin("wait", at, short(event.reason, 300))
                 for one in self.history.iterations[-1:]:

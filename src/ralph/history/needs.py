@@ -104,12 +104,7 @@ def _task_needs(history: RunHistory) -> Iterator[Need]:
     if history.now.is_parked:
         retry = Action("retry", history.work, task=history.backlog_task)
         yield Need(kind="task", name=history.backlog_task, actions=(retry,))
-        yield from _failing_checks(history)
-
-
-def _failing_checks(history: RunHistory) -> Iterator[Need]:
-    for check in history.failing:
-        yield Need(kind="check", check=check)
+        yield from (Need(kind="check", check=check) for check in history.failing)
 
 
 def _ending_needs(history: RunHistory) -> Iterator[Need]:
@@ -127,7 +122,7 @@ def _ending_needs(history: RunHistory) -> Iterator[Need]:
         if not _was_denied_everything(history):  # then the denial is the need
             yield Need(kind=history.state, text=text, actions=(*tell, resume))
         if history.state != "paused":
-            yield from _failing_checks(history)
+            yield from (Need(kind="check", check=check) for check in history.failing)
     elif history.outcome == "done" and not history.verified:
         look = (Action("diff", history.run),) if history.has_changes else ()
         yield Need(kind="unverified", actions=look)

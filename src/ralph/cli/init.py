@@ -23,7 +23,7 @@ from ralph.run.options import Option
 from ralph.sandbox.bubblewrap import find_bubblewrap
 from ralph.settings.detect_checks import detect_checks
 from ralph.settings.load import load, merge, normalize, resolve
-from ralph.settings.read import read_json
+from ralph.settings.read import read_file
 from ralph.settings.schema import Settings
 from ralph.store.folder import cannot_write, prepare
 
@@ -230,7 +230,7 @@ def _show_existing(workspace: Path, dialog: Dialog) -> None:
     except UserError as error:
         dialog.say(clean(error.message))
         return
-    effective = merge(DEFAULTS, *(normalize(read_json(path)).document for path in sources))
+    effective = merge(DEFAULTS, *(normalize(read_file(path)).document for path in sources))
     dialog.say(escaped(msgspec.json.format(msgspec.json.encode(effective), indent=2)).decode())
     overlay = " (with local overlay from settings.local.json)" if len(sources) > 1 else ""
     dialog.say(f"Loaded from .ralph/settings.json{overlay}")

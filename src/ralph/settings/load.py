@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ralph.core.model import FailAction
 from ralph.errors import UserError
 from ralph.files import config_folder
-from ralph.settings.read import Document, SettingsLayer, read_json, read_yaml
+from ralph.settings.read import Document, SettingsLayer, read_file
 from ralph.settings.schema import CustomAgent, Settings, parse_duration
 from ralph.settings.validate import KeyPath, Problem, field_types, find_problems, metas_of
 
@@ -37,8 +37,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "pollInterval": 1,
     },
 }
-
-COUNTS_CONTINUATIONS = ("promise", "supervise")  # presets whose `maximumIterations` may be 0: no continuation
 
 
 class LoadedSettings(Struct, frozen=True):
@@ -64,13 +62,13 @@ def load(
     another `source`, sets. `options` maps these keys to the options of the command line, for messages.
     """
     paths = [path for path in settings_files(workspace, env) if os.path.lexists(path)]
-    layers = [read_json(path) for path in paths]
+    layers = [read_file(path) for path in paths]
     if config is not None:
         paths.append(config)
-        layers.append(read_yaml(config))
+        layers.append(read_file(config, is_yaml=True))
     layers.append(SettingsLayer(name=source, document=dict(overrides), options=options))
     layers = [normalize(layer) for layer in layers]
-    _raise_problems((layer, problem) for layer in layers for problem in _problems_in(layer))
+    _raise_problems(_problems_in(layers))
     settings = resolve([layer.document for layer in layers])
     _raise_problems((_find_layer(layers, problem.path), problem) for problem in _conflicts(settings))
     return LoadedSettings(settings, tuple(paths), tuple(name for layer in layers for name in layer.ignored))
@@ -79,7 +77,7 @@ def load(
 def override(settings: Settings, overrides: Document) -> Settings:
     """Return the settings with `overrides` on top; raise a UserError if the overrides are wrong."""
     layer = normalize(SettingsLayer(name="command line", document=overrides))
-    _raise_problems((layer, problem) for problem in _problems_in(layer))
+    _raise_problems(_problems_in([layer]))
     return msgspec.convert(merge(msgspec.to_builtins(settings), layer.document), Settings)
 
 
@@ -174,14 +172,15 @@ def _with_claim(document: Document) -> Document:
     return {**document, "until": None if text is None else [f"response:{text}"]}
 
 
-def _problems_in(layer: SettingsLayer) -> Iterator[Problem]:
-    yield from layer.problems
-    yield from find_problems(layer.document, Settings)
+def _problems_in(layers: Iterable[SettingsLayer]) -> Iterator[tuple[SettingsLayer, Problem]]:
+    for layer in layers:
+        yield from ((layer, problem) for problem in layer.problems)
+        yield from ((layer, problem) for problem in find_problems(layer.document, Settings))
 
 
 def _conflicts(settings: Settings) -> Iterator[Problem]:
     """Yield the conflicts between the settings of all layers together."""
-    fewest = 0 if settings.preset in COUNTS_CONTINUATIONS else 1
+    fewest = 0 if settings.preset in ("promise", "supervise") else 1  # 0: no continuation
     if settings.maximum_iterations < fewest:
         text = f'expected {fewest} or more with the "{settings.preset}" preset, got {settings.maximum_iterations}'
         yield Problem(("maximumIterations",), text)

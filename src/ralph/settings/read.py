@@ -6,6 +6,7 @@ Its keys may be in snake case.
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -56,7 +57,8 @@ class SettingsLayer(Struct, frozen=True, kw_only=True):
         lines = self.lines()
         line = next((lines[path[:length]] for length in range(len(path), -1, -1) if path[:length] in lines), 0)
         where = f"{self.name}:{line}" if line else self.name
-        return f"{where}: {one_line(clean(_dotted_path(path)), 100)}" if path else where
+        steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+        return f"{where}: {one_line(clean(steps.removeprefix('.')), 100)}" if path else where
 
 
 class _BadFileError(Exception):
@@ -67,35 +69,46 @@ class _BadFileError(Exception):
         self.line = line
 
 
-def read_json(path: Path) -> SettingsLayer:
-    """Read a settings.json."""
+def read_file(path: Path, is_yaml: bool = False) -> SettingsLayer:
+    """Read a settings.json, or a YAML file for `ralph loop -c`."""
     name = relative_path(path)
+    try:
+        text = _read_text(path)
+        return _read_yaml(name, text) if is_yaml else _read_json(name, text)
+    except _BadFileError as error:
+        lines: KeyLines = {(): error.line} if error.line else {}
+        return SettingsLayer(name=name, document={}, problems=(Problem((), str(error)),), lines=lambda: lines)
+
+
+def _read_json(name: str, text: str) -> SettingsLayer:
     repeated: list[str] = []
 
     def to_dict(pairs: list[tuple[str, Any]]) -> Document:
-        document = dict(pairs)
-        if len(document) < len(pairs):
-            keys = [key for key, _ in pairs]
-            repeated.extend(key for key in document if keys.count(key) > 1)
-        return document
+        repeated.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        return dict(pairs)
+
+    def refuse_constant(name: str) -> None:
+        raise ValueError(f"{name} is not a number")
 
     try:
-        text = _read_text(path)
-        document = _parse_json(text, to_dict)
-    except _BadFileError as error:
-        return _unreadable(name, error)
+        document = json.loads(text, object_pairs_hook=to_dict, parse_constant=refuse_constant)
+    except RecursionError:
+        raise _BadFileError("nested too deeply") from None
+    except json.JSONDecodeError as error:
+        is_comment = text.startswith(("//", "/*", "#"), error.pos)
+        problem = "JSON has no comments" if is_comment else error.msg[:1].lower() + error.msg[1:]
+        raise _BadFileError(f"not valid JSON: {problem}", error.lineno) from None
+    except ValueError as error:  # NaN, or a number with thousands of digits
+        raise _BadFileError(f"not valid JSON: {str(error).partition(';')[0]}") from None
+    if not isinstance(document, dict):
+        raise _BadFileError(f"expected an object {{…}}, got {show_value(document)}")
     document.pop("$schema", None)
     problems = tuple(Problem((key,), "given twice") for key in repeated)
     return SettingsLayer(name=name, document=document, problems=problems, lines=cache(lambda: _json_lines(text)))
 
 
-def read_yaml(path: Path) -> SettingsLayer:
-    """Read a YAML file for `ralph loop -c`."""
-    name = relative_path(path)
-    try:
-        document, lines, repeated = _parse_yaml(_read_text(path))
-    except _BadFileError as error:
-        return _unreadable(name, error)
+def _read_yaml(name: str, text: str) -> SettingsLayer:
+    document, lines, repeated = _parse_yaml(text)
     section: KeyPath = (SECTION,) if SECTION in document else ()
     ignored = tuple(key for key in document if section and key != SECTION)
     settings = document.get(SECTION, document)
@@ -146,11 +159,6 @@ def relative_path(path: Path) -> str:
     return str(path) if here.startswith(os.pardir) else here
 
 
-def _unreadable(name: str, error: _BadFileError) -> SettingsLayer:
-    lines: KeyLines = {(): error.line} if error.line else {}
-    return SettingsLayer(name=name, document={}, problems=(Problem((), str(error)),), lines=lambda: lines)
-
-
 def _read_text(path: Path) -> str:
     try:
         data = read_given(path, MAX_FILE)
@@ -163,25 +171,6 @@ def _read_text(path: Path) -> str:
     if not text.strip():
         raise _BadFileError("the file is empty; write {} into it, or delete it")
     return text
-
-
-def _parse_json(text: str, to_dict: Callable[[list[tuple[str, Any]]], Document]) -> Document:
-    def refuse_constant(name: str) -> None:
-        raise ValueError(f"{name} is not a number")
-
-    try:
-        value = json.loads(text, object_pairs_hook=to_dict, parse_constant=refuse_constant)
-    except RecursionError:
-        raise _BadFileError("nested too deeply") from None
-    except json.JSONDecodeError as error:
-        is_comment = text.startswith(("//", "/*", "#"), error.pos)
-        problem = "JSON has no comments" if is_comment else error.msg[:1].lower() + error.msg[1:]
-        raise _BadFileError(f"not valid JSON: {problem}", error.lineno) from None
-    except ValueError as error:  # NaN, or a number with thousands of digits
-        raise _BadFileError(f"not valid JSON: {str(error).partition(';')[0]}") from None
-    if not isinstance(value, dict):
-        raise _BadFileError(f"expected an object {{…}}, got {show_value(value)}")
-    return value
 
 
 def _json_lines(text: str) -> KeyLines:
@@ -242,9 +231,3 @@ def _parse_yaml(text: str) -> tuple[Document, KeyLines, list[KeyPath]]:
     if not isinstance(document, dict):
         raise _BadFileError(f"expected a mapping, got {show_value(document)}")
     return document, lines, repeated
-
-
-def _dotted_path(path: KeyPath) -> str:
-    """Return a key path as text: `checks[0].command`."""
-    parts = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return "".join(parts).removeprefix(".")

@@ -21,7 +21,6 @@ SIZE_UNITS |= {f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt",
 
 MAX_DURATION = 36500 * 86400.0  # a hundred years; much more overflows the system's timers
 MAX_SIZE = 1 << 60
-MAX_QUOTE = 10_000_000  # characters
 
 
 def parse_duration(text: str) -> float:
@@ -85,6 +84,9 @@ _CLAIM = {
 }
 _CLAIM_PATTERN = r"^(?:(?:word|response|suffix|promise|tag|file):\s*\S[\s\S]*|checks)$"
 
+FileName = Annotated[str, Meta(extra={"metavar": "FILE"})]
+ShellCommand = Annotated[str, Meta(extra={"metavar": "CMD"})]
+Number = Annotated[float, Meta(extra={"metavar": "NUMBER"})]
 NotBlank = Annotated[str, Meta(pattern=r"\S", extra={"expects": "text that is not blank"})]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -189,11 +191,10 @@ class Protection(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def rule(self) -> str:
         """The paragraph about protected files in prompts."""
-        new = "New files are not allowed there either." if self.new == "refuse" else NEW_ALLOWED
+        new = "You may add new files there, but none that change how other tests run, such as conftest.py."
+        if self.new == "refuse":
+            new = "New files are not allowed there either."
         return f"Protected files, which must stay as they are: {', '.join(self.globs)}. {new}"
-
-
-NEW_ALLOWED = "You may add new files there, but none that change how other tests run, such as conftest.py."
 
 
 class CustomAgent(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -240,7 +241,7 @@ class WorkChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     """How `ralph work` works off a backlog."""
 
     jobs: Annotated[Positive, about("How many tasks run at once.", 4, option="-j --jobs")] = 2
-    setup: Annotated[str, about("A command that prepares each new worktree.", "npm ci", option="--setup CMD")] = ""
+    setup: Annotated[ShellCommand, about("A command that prepares each new worktree.", "npm ci")] = ""
     returns: Annotated[Positive, about("Park a task that the merge gate has refused N times.")] = 3
     allow_red: Annotated[bool, about("Merge tasks even if a check fails on the target, unless they make it worse.")] = (
         False
@@ -251,17 +252,14 @@ class TuneChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     """The number that `ralph tune` optimises."""
 
     minimize: Annotated[
-        str,
+        ShellCommand,
         about(
             "The command whose last line is the number to make smaller; `cpu:CMD` or `wall:CMD`: the seconds that CMD "
             "takes.",
             "python bench.py",
-            option="--minimize CMD",
         ),
     ] = ""
-    maximize: Annotated[
-        str, about("The command whose last line is the number to make larger.", option="--maximize CMD")
-    ] = ""
+    maximize: Annotated[ShellCommand, about("The command whose last line is the number to make larger.")] = ""
     metric: Annotated[
         str,
         about("The name of the number, if the command prints `NAME=value` or `NAME: value`.", option="--metric NAME"),
@@ -271,9 +269,7 @@ class TuneChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
         Meta(gt=0, lt=100, extra={"metavar": "PERCENT", "expects": "percent above 0, such as 1"}),
         about("Keep nothing that gains less, in percent, unless the number has no noise."),
     ] = 1.0
-    target: Annotated[float | None, Meta(extra={"metavar": "NUMBER"}), about("End once the number is this good.")] = (
-        None
-    )
+    target: Annotated[Number | None, about("End once the number is this good.")] = None
 
     @property
     def command(self) -> str:
@@ -366,12 +362,8 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
             "(`ralph prove`). ask: give the agent one turn about them."
         ),
     ] = "off"
-    tasks: Annotated[
-        str, about("Tasks that must all be done: Markdown checkboxes or a prd.json.", "TODO.md", option="--tasks FILE")
-    ] = ""
-    spec: Annotated[
-        str, about("A specification file whose text replaces the goal's.", "spec.md", option="--spec FILE")
-    ] = ""
+    tasks: Annotated[FileName, about("Tasks that must all be done: Markdown checkboxes or a prd.json.", "TODO.md")] = ""
+    spec: Annotated[FileName, about("A specification file whose text replaces the goal's.", "spec.md")] = ""
     rules: Annotated[
         Texts, about("Your own rules: functions of a package installed next to ralph.", ["my_rules.limits:rambling"])
     ] = ()
@@ -499,8 +491,8 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
 
     @property
     def quoted(self) -> int:
-        """How many characters of a check's output a prompt quotes; if the setting is 0, MAX_QUOTE."""
-        return self.output_truncate_chars or MAX_QUOTE
+        """How many characters of a check's output a prompt quotes: all if the setting is 0, up to ten million."""
+        return self.output_truncate_chars or 10_000_000
 
     @property
     def verifies(self) -> bool:

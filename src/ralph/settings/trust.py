@@ -17,6 +17,7 @@ from ralph.errors import UserError, shortage
 from ralph.files import is_alive, load_json, read_given, replace_file, state_folder
 
 MAX_FILE = 4 << 20  # bytes
+MAX_RECORD = 8 * MAX_FILE
 MAX_LINES = 2000  # of a file that are compared: the time for a diff grows faster than the text
 MAX_SESSION = 7 * 24 * 3600.0  # seconds after which a loop inside a session counts as over
 Contents = dict[bytes, bytes | None]  # of each file by its path; None for a file that doesn't exist
@@ -58,7 +59,7 @@ class SettingsWatch:
             for path, record in _records(self._folder).items():
                 if path != self._path and not _is_running(path, record) and not _changed_files(record):
                     os.unlink(path)  # of a run that was killed
-            earlier = _read(self._path)
+            earlier = load_json(self._path, SettingsRecord, MAX_RECORD)
             self._record = SettingsRecord(self._pid, earlier.files if earlier else _read_files(self._files))
             replace_file(self._path, msgspec.json.encode(self._record), 0o600)
         except OSError:  # the state folder cannot be written: the register of runs reports that
@@ -124,11 +125,7 @@ def _record_folder(workspace: Path, env: Mapping[str, str]) -> str:
 def _records(folder: str) -> dict[str, SettingsRecord]:
     """Return the readable records in a folder by their paths."""
     paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))] if os.path.isdir(folder) else []
-    return {path: record for path in paths if (record := _read(path))}
-
-
-def _read(path: str) -> SettingsRecord | None:
-    return load_json(path, SettingsRecord, 8 * MAX_FILE)
+    return {path: record for path in paths if (record := load_json(path, SettingsRecord, MAX_RECORD))}
 
 
 def _remove_record(path: str) -> None:

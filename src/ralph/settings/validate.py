@@ -45,7 +45,14 @@ def find_problems(value: object, kind: Any, path: KeyPath = ()) -> Iterator[Prob
     """Yield the reasons why `value` is not a valid `kind`. A null in an object is valid: it means "not set"."""
     bare = bare_type(kind)
     if is_struct(bare) and isinstance(value, dict):
-        yield from _struct_problems(value, bare, path)
+        types = field_types(bare)
+        for key, item in value.items():
+            if key not in types:
+                yield Problem((*path, key), _unknown_key(key, list(types)))
+            elif item is not None:
+                yield from find_problems(item, types[key], (*path, key))
+        required = list(types)[: len(types) - len(bare.__struct_defaults__)]
+        yield from (Problem(path, f'"{name}" is missing') for name in required if value.get(name) is None)
     elif get_origin(bare) is tuple and isinstance(value, list):
         for index, item in enumerate(value):
             yield from find_problems(item, get_args(bare)[0], (*path, index))
@@ -70,18 +77,6 @@ def _suggest_value(value: str, kind: Any) -> str:
         return closest(value, get_args(bare_type(kind)))
     suggest = next((meta.extra["suggest"] for meta in metas_of(kind) if meta.extra and "suggest" in meta.extra), None)
     return str(suggest(value)) if suggest else ""
-
-
-def _struct_problems(value: dict[str, object], kind: Any, path: KeyPath) -> Iterator[Problem]:
-    types = field_types(kind)
-    for key, item in value.items():
-        if key not in types:
-            yield Problem((*path, key), _unknown_key(key, list(types)))
-        elif item is not None:
-            yield from find_problems(item, types[key], (*path, key))
-    for name in list(types)[: len(types) - len(kind.__struct_defaults__)]:
-        if value.get(name) is None:
-            yield Problem(path, f'"{name}" is missing')
 
 
 def _unknown_key(key: str, known: list[str]) -> str:

@@ -32,8 +32,6 @@ Type a goal below and press enter: it starts a run in this folder. Before that, 
   /ralph 5           loop at most 5 times
   /agent claude      who does the work
   /help              everything else"""
-
-
 PANES = ("top", "head", "attempts", "checks", "todo", "menu", "message", "mark", "keys")
 READ_INTERVAL = 0.25
 MAX_MENU = 8  # rows
@@ -65,8 +63,8 @@ class RalphApp(App[list[str]]):
         Binding("i,enter", "begin('')"),
         Binding("pageup", "scroll_stream(-1)"),
         Binding("pagedown", "scroll_stream(1)"),
-        Binding("home", "scroll_stream_home"),
-        Binding("end", "scroll_stream_end"),
+        Binding("home", "scroll_stream(-1e6)"),  # further than there are pages
+        Binding("end", "scroll_stream(1e6)"),
     ]
 
     def __init__(self, state: TuiState, style: Style) -> None:
@@ -83,21 +81,13 @@ class RalphApp(App[list[str]]):
 
     def compose(self) -> ComposeResult:
         panes = self._panes
+        main = Vertical(panes["head"], panes["attempts"], self.stream, id="main")
+        facts = Vertical(panes["checks"], panes["todo"], id="facts")
         yield panes["top"]
-        with Container(id="panes"):
-            yield self.runs
-            with Vertical(id="main"):
-                yield panes["head"]
-                yield panes["attempts"]
-                yield self.stream
-            with Vertical(id="facts"):
-                yield panes["checks"]
-                yield panes["todo"]
+        yield Container(self.runs, main, facts, id="panes")
         yield panes["menu"]
         yield panes["message"]
-        with Horizontal(id="line"):
-            yield panes["mark"]
-            yield self.prompt
+        yield Horizontal(panes["mark"], self.prompt, id="line")
         yield panes["keys"]
 
     def on_mount(self) -> None:
@@ -161,26 +151,19 @@ class RalphApp(App[list[str]]):
         if self._watched:
             self._watched.close()
             self._watched = None
-        self._draw_stream()
-        self._draw_runs()
-        self._draw_head()
-        self._draw_facts()
+        self.on_pane_resized()
 
     def _draw_stream(self) -> None:
         """Draw the lines of the chosen run at the current width."""
         columns = self.stream.scrollable_content_region.width
         lines = draw.paragraphs(WELCOME, max(columns, 10))
-
-        def read() -> None:
-            nonlocal lines
-            if self._watched:
-                lines = self._watched.open(columns)
-            elif self.state.chosen:
-                watched = ShownRun(self.state.run, self.style)
+        try:
+            if self.state.chosen:
+                watched = self._watched or ShownRun(self.state.run, self.style)
                 lines = watched.open(columns)
                 self._watched = watched
-
-        self._attempt(read)
+        except UserError as error:
+            self.show_message(error.advice, is_error=True)
         self.stream.replace_lines(lines)
 
     def read_journal(self) -> None:
@@ -195,19 +178,16 @@ class RalphApp(App[list[str]]):
             self._draw_facts()
 
     def on_pane_resized(self) -> None:
-        self._draw_keys()
+        self.on_descendant_focus()
         self._draw_top()
+        self._draw_stream()
         self._draw_runs()
         self._draw_head()
         self._draw_facts()
-        self._draw_stream()
-
-    def _draw_keys(self) -> None:
-        keys = TYPING_KEYS if self.prompt.has_focus else STEERING_KEYS
-        self._panes["keys"].show([self.style.paint("dim", keys)])
 
     def on_descendant_focus(self) -> None:
-        self._draw_keys()
+        keys = TYPING_KEYS if self.prompt.has_focus else STEERING_KEYS
+        self._panes["keys"].show([self.style.paint("dim", keys)])
 
     def _draw_top(self) -> None:
         state = self.state
@@ -218,10 +198,8 @@ class RalphApp(App[list[str]]):
         state, pane = self.state, self.runs
         is_tall = self.size.height >= TALL or 2 * len(state.present) <= pane.content_size.height
         columns, here = pane.scrollable_content_region.width, state.plan.workspace
-        rows = {
-            one.run: draw.run_rows(one, columns, self.style, is_tall=is_tall, here=here)
-            for one in state.present.values()
-        }
+        present = state.present.items()
+        rows = {id_: draw.run_rows(one, columns, self.style, is_tall=is_tall, here=here) for id_, one in present}
         pane.fill(rows, state.chosen)
         running = sum(run.is_alive for run in state.runs)
         pane.border_title = f" runs · {running} running " if running else " runs "
@@ -263,12 +241,10 @@ class RalphApp(App[list[str]]):
 
     def on_input_changed(self) -> None:
         """Show the menu of commands while one is being typed."""
-        found = completions(self.prompt.value)
+        found, paint = completions(self.prompt.value), self.style.paint
         wide = max((len(text) for text, _ in found), default=0)
-        rows = [
-            f"{self.style.paint('bold', text.ljust(wide))}  {self.style.paint('dim', does)}" for text, does in found
-        ]
-        more = [self.style.paint("dim", f"… {len(rows) - MAX_MENU + 1} more")] if len(rows) > MAX_MENU else []
+        rows = [f"{paint('bold', text.ljust(wide))}  {paint('dim', does)}" for text, does in found]
+        more = [paint("dim", f"… {len(rows) - MAX_MENU + 1} more")] if len(rows) > MAX_MENU else []
         menu = self._panes["menu"]
         menu.show([*rows[: MAX_MENU - bool(more)], *more])
         menu.styles.height = len(menu.lines) + 1
@@ -302,14 +278,8 @@ class RalphApp(App[list[str]]):
         pane = self.runs if self.runs.focusable else self.stream  # a narrow screen hides the runs
         (pane if self.prompt.has_focus else self.prompt).focus()
 
-    def action_scroll_stream(self, pages: int) -> None:
+    def action_scroll_stream(self, pages: float) -> None:
         self.stream.scroll_relative(y=pages * max(self.stream.content_size.height - 1, 1), animate=False)
-
-    def action_scroll_stream_home(self) -> None:
-        self.stream.scroll_home(animate=False)
-
-    def action_scroll_stream_end(self) -> None:
-        self.stream.scroll_end(animate=False)
 
     def action_quit_or_ask(self) -> None:
         """Quit, but ask first if runs started here are still running."""

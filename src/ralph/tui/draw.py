@@ -13,18 +13,7 @@ from ralph.history.overview import RunNow
 from ralph.history.run_history import CheckResult, PastIteration
 from ralph.history.states import state_of
 from ralph.show.outlet import ASCII, GLYPHS, Marks, Style, choose
-from ralph.show.words import (
-    agent_name,
-    cut,
-    duration,
-    from_home,
-    moment,
-    nickname,
-    spent,
-    why_ended,
-    width,
-    wrap,
-)
+from ralph.show.words import agent_name, cut, duration, from_home, moment, nickname, spent, why_ended, width, wrap
 
 PLAIN = replace(
     ASCII,
@@ -98,10 +87,8 @@ def _progress(run: RunNow, least: int = 0) -> str:
 def _headline(run: RunNow, now: float, columns: int, marks: Marks) -> tuple[str, str]:
     """Return tone and text of the run's question, its reason to wait, or its activity."""
     if not run.alive:
-        died = "its process died; r resumes it"
-        how = why_ended(run) or (died if run.state == "killed" else run.doing)
-        how += "; a accepts it" if run.mergeable else ""
-        return state_of(run.label).color, f"{marks.to} {how}"
+        how = why_ended(run) or ("its process died; r resumes it" if run.state == "killed" else run.doing)
+        return state_of(run.label).color, f"{marks.to} {how}{'; a accepts it' if run.mergeable else ''}"
     if run.questions:
         return "warn", f"{marks.question} t answers: {run.questions[0]}"
     if run.until:
@@ -119,35 +106,23 @@ def graph(past: Sequence[PastIteration], columns: int, rows: int, style: Style) 
     """Draw a bar per iteration, as high as the share of checks that passed, with the first and last number below."""
     if not past or rows < 2 or columns < 4:
         return []
-    unit = max(min(columns // len(past), 3), 1)
+    steps = PLAIN_STEPS if style.marks is PLAIN else STEPS
+    unit, full = max(min(columns // len(past), 3), 1), len(steps) - 1
     shown = past[-(columns // unit) :]
-    lines = []
-    for row in reversed(range(rows - 1)):
-        cells = (_cell(one, row, rows - 1, style) * max(unit - 1, 1) + " " * (unit > 1) for one in shown)
-        lines.append("".join(_paint(one, cell, style) for one, cell in zip(shown, cells, strict=True)))
+    lines = [""] * (rows - 1)
+    for one in shown:
+        passed = sum(check.passed for check in one.checks)
+        share = passed / len(one.checks) if one.checks else float(one.is_green)
+        tone = "green" if one.is_green else "yellow" if passed else "red"
+        for row in range(rows - 1):
+            level = round(share * full * (rows - 1)) - row * full
+            empty = " " if row else steps[0]
+            bar = steps[min(level, full)] if level > 0 else empty
+            lines[row] += style.paint(tone, bar * max(unit - 1, 1) + " " * (unit > 1))
     first, last = str(shown[0].number), str(shown[-1].number)
     room = max(len(shown) * unit - (unit > 1) - len(first), len(last) + 1)
     ends = first + last.rjust(room) if len(shown) > 1 else first
-    return [*lines, style.paint("dim", cut(ends, columns))]
-
-
-def _passing_count(one: PastIteration) -> int:
-    return sum(check.passed for check in one.checks)
-
-
-def _cell(one: PastIteration, row: int, rows: int, style: Style) -> str:
-    steps = PLAIN_STEPS if style.marks is PLAIN else STEPS
-    full = len(steps) - 1
-    share = _passing_count(one) / len(one.checks) if one.checks else float(one.is_green)
-    level = round(share * full * rows) - row * full
-    if level <= 0:
-        return steps[0] if row == 0 else " "
-    return steps[min(level, full)]
-
-
-def _paint(one: PastIteration, cell: str, style: Style) -> str:
-    tone = "green" if one.is_green else "yellow" if _passing_count(one) else "red"
-    return style.paint(tone, cell)
+    return [*reversed(lines), style.paint("dim", cut(ends, columns))]
 
 
 def checks_pane(fold: Fold, columns: int, rows: int, style: Style) -> list[str]:
@@ -187,17 +162,14 @@ def checks(
 def todo(items: Sequence[TodoItem], columns: int, rows: int, style: Style) -> list[str]:
     """Return the part of the todo list around the active item."""
     marks = style.marks
+    looks = {"done": ("green", marks.todo_done, "dim"), "active": ("yellow", marks.todo_active, "bold")}
     active = next((at for at, item in enumerate(items) if item.status != "done"), len(items))
     first = min(max(active - rows // 3, 0), max(len(items) - rows, 0))
     lines = []
     for item in items[first : first + rows]:
         text = cut(short(item.text, 200), columns - len(marks.todo_pending) - 1)
-        if item.status == "done":
-            lines.append(f"{style.paint('green', marks.todo_done)} {style.paint('dim', text)}")
-        elif item.status == "active":
-            lines.append(f"{style.paint('yellow', marks.todo_active)} {style.paint('bold', text)}")
-        else:
-            lines.append(f"{style.paint('dim', marks.todo_pending)} {text}")
+        tone, mark, emphasis = looks.get(item.status, ("dim", marks.todo_pending, ""))
+        lines.append(f"{style.paint(tone, mark)} {style.paint(emphasis, text) if emphasis else text}")
     return lines
 
 

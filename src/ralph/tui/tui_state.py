@@ -48,8 +48,8 @@ class TuiState:
         self.present: dict[str, RunNow] = {}
         self.chosen = ""
         self.launched: list[Launched] = []
-        self._typed: dict[int, str] = {}
-        self._successes: dict[int, str] = {}
+        self._typed: dict[int, str] = {}  # lines by the pid of what they started
+        self._successes: dict[int, str] = {}  # messages
         self._next_survey = 0.0
 
     @property
@@ -116,10 +116,9 @@ class TuiState:
     def take_ended(self) -> list[tuple[bool, str, str]]:
         """Remove the runs started here that have ended. Return whether each succeeded, its last message, and its line
         if it never began."""
-        over = [one for one in self.launched if one.exit_code is not None]
-        self.launched = [one for one in self.launched if one not in over]
         messages = []
-        for one in over:
+        for one in [one for one in self.launched if one.exit_code is not None]:
+            self.launched.remove(one)
             name = f"{nickname(one.run)}: " if one.run else ""
             line, success = self._typed.pop(one.pid, ""), self._successes.pop(one.pid, "")
             is_success = one.exit_code == 0
@@ -137,14 +136,6 @@ class TuiState:
                 one.let_go()
             one.close()
         self.launched = []
-
-    def _run_to_cancel(self) -> Listed:
-        """Return the shown run if it is running, else the one running in this folder."""
-        here = [run for run in self.runs if run.is_alive and run.facts.workspace == self.plan.workspace]
-        chosen = [run for run in self.runs if run.id == self.chosen and run.is_alive]
-        if not chosen and not here:
-            raise UserError("no run is running here", "type a goal to start one")
-        return (chosen or here)[0]
 
     def do_tell(self, command: TypedCommand) -> str:
         questions = control.tell(self.run, command.text)
@@ -170,19 +161,14 @@ class TuiState:
         return f"{nickname(run.id)} resumes"
 
     def do_accept(self, command: TypedCommand) -> str:
-        self._refuse_unmergeable()
-        self.launch_command(self.run, ["accept", self.run.id], "merged into your branch")
-        return f"accepting {nickname(self.run.id)}: its checks run once more"
-
-    def do_discard(self, command: TypedCommand) -> str:
-        self._refuse_unmergeable()
-        self.launch_command(self.run, ["discard", self.run.id], "discarded")
-        return f"discarding {nickname(self.run.id)}"
-
-    def _refuse_unmergeable(self) -> None:
-        if self.run.facts.kind != "work" and not is_mergeable(self.run):
-            name = nickname(self.run.id)
+        name, run = nickname(self.run.id), self.run
+        if run.facts.kind != "work" and not is_mergeable(run):
             raise UserError(f"{name} has no branch to accept or discard", "only ended runs in a worktree have one")
+        is_accepted = command.name == "accept"
+        self.launch_command(run, [command.name, run.id], "merged into your branch" if is_accepted else "discarded")
+        return f"accepting {name}: its checks run once more" if is_accepted else f"discarding {name}"
+
+    do_discard = do_accept
 
     def do_retry(self, command: TypedCommand) -> str:
         shown = self.run
@@ -201,13 +187,18 @@ class TuiState:
         return "dismissed " + (nickname(self.run.id) if command.text != "all" else plural(len(chosen), "run"))
 
     def do_cancel_ralph(self, command: TypedCommand) -> str:
-        """End the run at once, even one that is still starting."""
+        """End a run at once: one that is still starting, else the one shown, else the one running in this folder."""
         starting = [one for one in self.launched if not one.run]
-        if not starting:
-            return _stop(self._run_to_cancel(), now=True)
-        starting[-1].end()
-        self._typed.pop(starting[-1].pid, None)
-        return "the run that was just started ends now"
+        if starting:
+            starting[-1].end()
+            self._typed.pop(starting[-1].pid, None)
+            return "the run that was just started ends now"
+        alive = [run for run in self.runs if run.is_alive]
+        candidates = [run for run in alive if run.id == self.chosen]
+        candidates += [run for run in alive if run.facts.workspace == self.plan.workspace]
+        if not candidates:
+            raise UserError("no run is running here", "type a goal to start one")
+        return _stop(candidates[0], now=True)
 
     def do_goal(self, command: TypedCommand) -> str:
         plan, apart = self._place_for_another()
@@ -238,12 +229,12 @@ class TuiState:
     def _place_for_another(self) -> tuple[NextRun, str]:
         """Return the options of the next run. If this folder is busy, it gets a worktree and a note that says so."""
         place = self.plan.workspace
-        at_work = (run for run in self.runs if run.is_alive and run.facts.workspace == place and not run.facts.branch)
-        here = next(at_work, None)
-        starting = any(not one.run for one in self.launched)
-        if self.plan.given.get("worktree") or not (here or starting):
+        alive = (run for run in self.runs if run.is_alive)
+        busy = [nickname(run.id) for run in alive if run.facts.workspace == place and not run.facts.branch]
+        busy += ["another run" for one in self.launched if not one.run]
+        if self.plan.given.get("worktree") or not busy:
             return self.plan, ""
-        name = nickname(here.id) if here else "another run"
+        name = busy[0]
         if not has_room_apart(place):
             raise UserError(f"{name} is running here", "/tell TEXT talks to it, /stop ends it")
         apart = replace(self.plan, given={**self.plan.given, "worktree": True})
@@ -335,8 +326,7 @@ class ShownRun:
 
 
 def stream_lines(lines: EventLines, event: Event, at: float) -> list[str]:
-    """Return the lines for an event: none for the todo list, which has its own pane. The last event
-    adds the outcome."""
+    """Return the lines for an event: none for the todo list, which has a pane. The last event adds the outcome."""
     if isinstance(event, TodoUpdated):
         lines.fold.add(event, at)
         return []

@@ -138,7 +138,11 @@ class Prompt(Input):
         own = [one for one in self._bindings.key_to_bindings.get(event.key, []) if one.action.startswith(EDITING)]
         if event.key == "enter":
             self._consume(event)
-            self._send()
+            if self.value and self.value not in self._history[-1:]:
+                self._history = [*self._history, self.value][-MAX_HISTORY:]
+            self._at = len(self._history)
+            self.post_message(self.Sent(self.value))
+            self.value = ""
         elif event.key == "tab" and (found := completions(self.value)):
             self._consume(event)
             self.set_line(complete(self.value, found))
@@ -149,14 +153,6 @@ class Prompt(Input):
     def _consume(self, event: events.Event) -> None:
         event.stop()
         event.prevent_default()
-
-    def _send(self) -> None:
-        line = self.value
-        if line and line not in self._history[-1:]:
-            self._history = [*self._history, line][-MAX_HISTORY:]
-        self._at = len(self._history)
-        self.value = ""
-        self.post_message(self.Sent(line))
 
     def set_line(self, line: str) -> None:
         self.value = line
@@ -202,9 +198,7 @@ class TextScreen(ModalScreen[None]):
         self._title, self._text, self._keys = Pane("page-title"), ScrollLog("page"), Pane("page-keys")
 
     def compose(self) -> ComposeResult:
-        yield self._title
-        yield self._text
-        yield self._keys
+        yield from (self._title, self._text, self._keys)
 
     def show_text(self, title: str, lines: Sequence[str]) -> None:
         self._title.show([self._style.paint("title", cut(title, self.app.size.width))])
@@ -278,16 +272,14 @@ class DiffScreen(TextScreen):
         added, deleted = sum(file.added for file in found.files), sum(file.deleted for file in found.files)
         what = f"iteration {found.number}" if found.number else f"iterations 1 to {found.last}"
         size = f"{plural(len(found.files), 'file')} · +{added} -{deleted}"
-        self.show_text(f"{nickname(self._listed.id)} · {what} · {size}", self._paint_patch(found))
-
-    def _paint_patch(self, patch: Patch) -> list[str]:
-        lines = []
-        for file in patch.files:
-            lines += ["", self._style.paint("title", file.path)]
-            lines += [self._style.paint(PATCH_TONES.get(line[:1], "plain"), line) for line in file.lines]
-        if patch.is_cut:
-            lines.append(self._style.paint("dim", f"… more: ralph diff {self._listed.id} {patch.number or ''}"))
-        return lines or [self._style.paint("dim", "no changes")]
+        lines, paint = [], self._style.paint
+        for file in found.files:
+            lines += ["", paint("title", file.path)]
+            lines += [paint(PATCH_TONES.get(line[:1], "plain"), line) for line in file.lines]
+        if found.is_cut:
+            lines.append(paint("dim", f"… more: ralph diff {self._listed.id} {found.number or ''}"))
+        title = f"{nickname(self._listed.id)} · {what} · {size}"
+        self.show_text(title, lines or [paint("dim", "no changes")])
 
     def action_step(self, steps: int) -> None:
         if self._last:

@@ -30,10 +30,9 @@ from ralph.process.deadline import Deadline
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
-from ralph.run.checks import Checks
+from ralph.run.checks import Checks, Exams
 from ralph.run.context import Context
 from ralph.run.copies import fill_worktree, open_check_sandbox
-from ralph.run.exams import Exams
 from ralph.settings import CheckCommand
 from ralph.store.folder import RunFolder, prepare
 

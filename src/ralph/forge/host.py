@@ -190,35 +190,27 @@ class HostCheck(Struct, frozen=True):
     summary: str = ""
 
 
-class Draft(Struct, frozen=True):
-    """The content of a pull request, its branch, and the branch it is merged into."""
-
-    branch: str
-    base: str
-    title: str
-    body: str
-    is_draft: bool = False
-
-
-def publish_pull_request(hosted: Hosted, draft: Draft, known: PullRequest | None = None) -> PullRequest:
-    """Open or update the pull request of a branch. Raise if it was closed or merged."""
+def publish_pull_request(
+    hosted: Hosted, known: PullRequest | None, *, branch: str, base: str, title: str, body: str, is_draft: bool
+) -> PullRequest:
+    """Open or update the pull request of a branch into `base`. Raise if it was closed or merged."""
     if known:
         found: PullRequest | None = load_pull_request(hosted, known.number)
     else:  # each run has its own branch, so any pull request of that branch is the run's; take the newest
-        there = hosted.api(f"pulls?state=all&head={hosted.owner}:{draft.branch}&per_page=100")
+        there = hosted.api(f"pulls?state=all&head={hosted.owner}:{branch}&per_page=100")
         known_there = map(_parse_pull_request, there if isinstance(there, list) else ())
         found = max(known_there, key=lambda one: one.number, default=None)
-    content = {"title": draft.title[:MAX_TITLE], "body": draft.body[:MAX_BODY]}
+    content = {"title": title[:MAX_TITLE], "body": body[:MAX_BODY]}
     if found is None:
-        request = {**content, "head": draft.branch, "base": draft.base, "draft": draft.is_draft}
+        request = {**content, "head": branch, "base": base, "draft": is_draft}
         return _parse_pull_request(hosted.api("pulls", "POST", request))
     if not found.is_open:
-        what, hint = "closed", f"reopen it if you want it; the work is on the branch {draft.branch}"
+        what, hint = "closed", f"reopen it if you want it; the work is on the branch {branch}"
         if found.is_merged:
-            what, hint = "merged", f"later work is on the branch {draft.branch}"
+            what, hint = "merged", f"later work is on the branch {branch}"
         raise UserError(f"pull request #{found.number} has been {what}: {found.url}", hint)
     changed = _parse_pull_request(hosted.api(f"pulls/{found.number}", "PATCH", content))
-    if changed.is_draft and not draft.is_draft:
+    if changed.is_draft and not is_draft:
         hosted.api("/graphql", "POST", {"query": _READY, "variables": {"id": changed.node}})
     return changed
 

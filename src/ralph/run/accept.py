@@ -5,8 +5,8 @@ recovered until `ralph clean` removes the run.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -32,11 +32,10 @@ from ralph.process.keeper import Keeper
 from ralph.process.program import Command
 from ralph.process.signals import Interrupt
 from ralph.run import request as requests
-from ralph.run.checks import Checks
+from ralph.run.checks import Checks, Exams
 from ralph.run.context import Context
 from ralph.run.control import AT_WORK, reload
 from ralph.run.copies import open_check_sandbox
-from ralph.run.exams import Exams
 from ralph.run.followups import make_runner
 from ralph.run.request import RunRequest
 from ralph.settings import settings_files
@@ -105,13 +104,14 @@ def accept_run(
     fails, nothing changes.
     """
     deadline = Deadline(interrupt, grace=5.0)  # git gets some time to restore the worktree
-    home, tree = _places(run, env, deadline)
+    tree = _worktree_of(run, env, deadline)
+    home = tree.home
     merging.refuse_old_git(home.root)
     refuse_without_branch(home)
     for orphan in kill_orphans(env):  # they could change the files during the checks
         tell(events.Notice(f"run {orphan.run} was killed earlier; killed what it left running: {orphan}"))
     with _lock_worktree(run, tree), _settings_watched(run, lambda said: tell(events.Notice(said)), env):
-        base, candidate = home.resolve("HEAD"), _candidate(run, home, tree)
+        base, candidate = home.resolve("HEAD"), _candidate(run, tree)
         if candidate == base:
             _remove_merged(tree)
             return AcceptedRun(tree.branch, base, 0, 0, False)
@@ -120,15 +120,19 @@ def accept_run(
             worktrees.check_out(tree, candidate)
             context = _make_context(run, request, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
             with open_check_sandbox(context) as inside:
-                checks = _check_again(run, tree, inside)
-                commit = candidate
+                commit, checks = candidate, _check_again(run, tree, inside)
                 if squash:
                     commit = _squash(run, request, tree, inside, candidate=candidate, base=base, text=message)
                     if not merging.has_same_files(home, commit, candidate):  # the hook changed files
                         worktrees.check_out(tree, commit)
                         checks = _check_again(run, tree, inside)
                 if request.settings.exams:
-                    _examine_again(run, inside, home, commit)
+                    results = Exams(inside, home, run.id).run(commit, "accept", fail_fast=True)
+                    if interrupt.level:
+                        raise KeyboardInterrupt
+                    if failed := [exam.name for exam, _ in results if not exam.passed]:
+                        hint = f"`ralph show {nickname(run.id)}` shows what it printed; nothing was changed"
+                        raise NotAccepted(f"the exam fails on the merged tree: {failed[0]}", hint)
             answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
             if answer.code:
                 way_out = _CUT_OFF if answer.was_killed or answer.found_lock else _IN_THE_WAY
@@ -158,9 +162,15 @@ def _squash(
             f"let the agent fix it: ralph resume {nickname(run.id)}; nothing was changed",
         )
     files = tree.git.run("write-tree").decode().strip()
-    passed = [Check(name=context.redact.text(check.command), passed=True) for check in request.settings.checks]
-    own = squash_message(home, run.id, request.title, base=base, tree=files, checks=passed)
-    return home.commit_tree(files, (base,), with_trailer(text, run.id) if text else own, home.identity())
+    if not text:  # goal, changed files, checks
+        told = head(clean(own_words(request.title)).strip(), LONGEST_GOAL, " …") or f"Work of run {run.id}"
+        title = head(one_line(told.partition("\n")[0].lstrip("# ")), LONGEST_TITLE - 2, " …")
+        args = ("--no-ext-diff", "--no-color", "--stat=72", f"--stat-count={MAX_STAT}")
+        stat = home.run("diff", *args, base, files).decode("utf-8", "replace").rstrip()
+        passed = "\n".join(f"- {one_line(context.redact.text(one.command))}" for one in request.settings.checks)
+        parts = [title, "" if title == told else told, stat, f"Checks that pass:\n{passed}" if passed else ""]
+        text = "\n\n".join(filter(None, parts))
+    return home.commit_tree(files, (base,), f"{text.strip()}\n\n{TRAILER}: {run.id}\n", home.identity())
 
 
 def _remove_merged(tree: Worktree) -> None:
@@ -181,7 +191,8 @@ def refuse_without_branch(home: Git) -> None:
 
 def discard_run(run: Listed, env: Mapping[str, str] = os.environ) -> str:
     """Remove the worktree and the branch of a run; return the ref that keeps them."""
-    home, tree = _places(run, env)
+    tree = _worktree_of(run, env)
+    home = tree.home
     with _lock_worktree(run, tree):
         if os.path.isdir(tree.path) and worktrees.first_unsaved(tree):
             worktrees.commit_all(tree, "what was not committed when it was discarded")
@@ -196,14 +207,10 @@ def discard_run(run: Listed, env: Mapping[str, str] = os.environ) -> str:
         return kept_as
 
 
-@contextmanager
-def _lock_worktree(run: Listed, tree: Worktree) -> Iterator[None]:
+def _lock_worktree(run: Listed, tree: Worktree) -> AbstractContextManager[object]:
     """Lock the worktree of the run, if it still exists."""
-    if not os.path.isdir(tree.workspace):
-        yield
-        return
-    with workspace_lock(prepare(Path(tree.workspace)), run.id):
-        yield
+    exists = os.path.isdir(tree.workspace)
+    return workspace_lock(prepare(Path(tree.workspace)), run.id) if exists else nullcontext()
 
 
 @contextmanager
@@ -235,8 +242,8 @@ def repository_of_run(run: Listed, deadline: Deadline | None = None) -> Git | No
     return find_git(workspace, deadline) if workspace.is_dir() else None
 
 
-def _places(run: Listed, env: Mapping[str, str], deadline: Deadline | None = None) -> tuple[Git, Worktree]:
-    """Return the user's own repository and the worktree of the run, which may be gone."""
+def _worktree_of(run: Listed, env: Mapping[str, str], deadline: Deadline | None = None) -> Worktree:
+    """Return the worktree of the run, which may be gone."""
     started, home = load_run(run.folder.journal).started, repository_of_run(run, deadline)
     if started is None or home is None:
         raise UserError(f"the repository of run {run.id} is gone", "start a new run")
@@ -244,10 +251,10 @@ def _places(run: Listed, env: Mapping[str, str], deadline: Deadline | None = Non
     tree = Worktree(started.worktree, started.branch, inside, home)
     if os.path.isdir(tree.path):
         worktrees.refuse_another(tree)
-    return home, tree
+    return tree
 
 
-def _candidate(run: Listed, home: Git, tree: Worktree) -> str:
+def _candidate(run: Listed, tree: Worktree) -> str:
     """Return the commit that the user's branch would move to: the tip of the run's branch, or its merge with newer
     commits of the user."""
     if os.path.isdir(tree.path) and (unsaved := worktrees.first_unsaved(tree)):
@@ -255,8 +262,12 @@ def _candidate(run: Listed, home: Git, tree: Worktree) -> str:
         if os.path.isabs(unsaved):  # a submodule: ralph doesn't look into it
             way_out = "empty that folder, if you have its content elsewhere"
         raise NotAccepted(f"the worktree has work that is not committed: {unsaved}", way_out)
+    home = tree.home
     base, tip = home.resolve("HEAD"), home.resolve(tree.ref)
-    if home.contains(base, tip) or is_accepted(home, run.id, tip):
+    if home.contains(base, tip):
+        return base
+    accepted = home.run("log", f"--format=%(trailers:key={TRAILER},valueonly)", f"{tip}..HEAD")
+    if run.id in accepted.decode("utf-8", "replace").split():  # accepted earlier, as one commit
         return base
     if home.contains(tip, base):
         return tip
@@ -306,34 +317,3 @@ def _check_again(run: Listed, tree: Worktree, context: Context) -> tuple[Check, 
             f"continue with `ralph resume {nickname(run.id)}`, or look around in {tree.path}; nothing was changed",
         )
     return done
-
-
-def _examine_again(run: Listed, context: Context, home: Git, commit: str) -> None:
-    """Run the exams of the run on the merged commit; raise `NotAccepted` if one fails."""
-    results = Exams(context, home, run.id).run(commit, "accept", fail_fast=True)
-    if context.interrupt.level:
-        raise KeyboardInterrupt
-    if failed := [exam.name for exam, _ in results if not exam.passed]:
-        hint = f"`ralph show {nickname(run.id)}` shows what it printed; nothing was changed"
-        raise NotAccepted(f"the exam fails on the merged tree: {failed[0]}", hint)
-
-
-def squash_message(git: Git, run_id: str, goal: str, *, base: str, tree: str, checks: Sequence[Check]) -> str:
-    """Return the commit message for the work of a run: goal, changed files, checks, and the run's id as a trailer."""
-    told = head(clean(own_words(goal)).strip(), LONGEST_GOAL, " …") or f"Work of run {run_id}"
-    title = head(one_line(told.partition("\n")[0].lstrip("# ")), LONGEST_TITLE - 2, " …")
-    args = ("--no-ext-diff", "--no-color", "--stat=72", f"--stat-count={MAX_STAT}")
-    stat = git.run("diff", *args, base, tree).decode("utf-8", "replace").rstrip()
-    passed = "\n".join(f"- {one_line(check.name)}" for check in checks)
-    parts = [title, "" if title == told else told, stat, f"Checks that pass:\n{passed}" if passed else ""]
-    return with_trailer("\n\n".join(part for part in parts if part), run_id)
-
-
-def with_trailer(message: str, run_id: str) -> str:
-    return f"{message.strip()}\n\n{TRAILER}: {run_id}\n"
-
-
-def is_accepted(git: Git, run_id: str, tip: str) -> bool:
-    """Return whether the user's branch already has a commit with this run's id, made by an earlier accept."""
-    out = git.run("log", f"--format=%(trailers:key={TRAILER},valueonly)", f"{tip}..HEAD")
-    return run_id in out.decode("utf-8", "replace").split()

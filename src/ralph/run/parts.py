@@ -22,8 +22,8 @@ from ralph.core.referees import (
     review_prompt,
 )
 from ralph.loop import UNCOUNTED, Agent, Parts
+from ralph.run.checks import ExamReferee
 from ralph.run.context import Context
-from ralph.run.exams import ExamReferee
 from ralph.run.followups import make_followups
 from ralph.run.policy import Policy, make_composer
 from ralph.run.trees import Trees

@@ -11,7 +11,6 @@ from ralph.core.rules import interruption
 from ralph.core.text import clean, one_line, tail
 from ralph.errors import UserError
 from ralph.forge.host import (
-    Draft,
     HostCheck,
     Hosted,
     HostError,
@@ -176,8 +175,9 @@ class PullRequestPublisher:
             return PullRequest(number=0, url="")
         body = self._body(run, stop)
         title = context.redact.text(one_line(clean(self._request.title), 72))
-        draft = Draft(branch, self._base, title, body, is_draft)
-        self._known = publish_pull_request(self._hosted, draft, self._known)
+        self._known = publish_pull_request(
+            self._hosted, self._known, branch=branch, base=self._base, title=title, body=body, is_draft=is_draft
+        )
         context.tell(events.ScmFinished(number, TASK, True, self._known.url))
         return self._known
 

@@ -234,18 +234,20 @@ def simulate(
             heapq.heappush(ends, (now + checks + overhead, number, batch))
         for key in next_starts(board):
             busy = max(busy, now) + AN_ITEM  # one after the other: each event of a work has its place in one order
-            board = work_events.after(board, work_events.TaskStarted(key, 1, key), now)
+            board = work_events.apply_event(board, work_events.TaskStarted(key, 1, key), now)
             number += 1
             heapq.heappush(ends, (busy + loop * chance.uniform(0.5, 1.5), number, key))
         if not ends:
             return tasks / now * 3600
         now, _, what = heapq.heappop(ends)
         if isinstance(what, tuple):
-            board = work_events.after(board, work_events.GateFinished(GateVerdict(tried=what, merged=what)), now)
+            board = work_events.apply_event(board, work_events.GateFinished(GateVerdict(tried=what, merged=what)), now)
             for key in what:
-                board = work_events.after(board, work_events.TaskMerged(key, "f", "e"), now)
+                board = work_events.apply_event(board, work_events.TaskMerged(key, "f", "e"), now)
         else:
-            board = work_events.after(board, work_events.TaskReady(key=str(what), tip="f", files=(str(what),)), now)
+            board = work_events.apply_event(
+                board, work_events.TaskReady(key=str(what), tip="f", files=(str(what),)), now
+            )
 
 
 def main() -> None:

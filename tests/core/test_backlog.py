@@ -169,10 +169,10 @@ def test_a_red_batch_refuses_no_task_and_is_halved() -> None:
     seen = GateVerdict(tried=("a", "b", "c"), red=FailedCheck("make test"))
     now = board(*ready, trying=("a", "b", "c"), window=8)
     assert after_verdict(now, seen) == ()
-    now = work_events.after(now, work_events.GateFinished(seen), 0.0)
+    now = work_events.apply_event(now, work_events.GateFinished(seen), 0.0)
     assert (now.window, next_batch(now)) == (4, ("a", "b"))
-    now = work_events.after(
-        work_events.after(now, work_events.GateStarted(("a", "b")), 0),
+    now = work_events.apply_event(
+        work_events.apply_event(now, work_events.GateStarted(("a", "b")), 0),
         work_events.GateFinished(GateVerdict(tried=("a", "b"))),
         0,
     )
@@ -189,14 +189,16 @@ def test_a_target_that_is_red_itself_refuses_no_task() -> None:
     seen = GateVerdict(tried=("a",), stuck="make test is red on main itself")
     now = board(job("a", "ready"), trying=("a",))
     assert after_verdict(now, seen) == ()
-    now = work_events.after(now, work_events.GateFinished(seen), 0.0)
+    now = work_events.apply_event(now, work_events.GateFinished(seen), 0.0)
     assert (next_batch(now), is_over(now), outcome(now)) == ((), True, ("stuck", 1))
 
 
 def test_the_window_grows_up_to_sixteen_while_batches_are_green() -> None:
     now = board(window=2)
     for _ in range(20):
-        now = work_events.after(now, work_events.GateFinished(GateVerdict(tried=("a", "b"), merged=("a", "b"))), 0.0)
+        now = work_events.apply_event(
+            now, work_events.GateFinished(GateVerdict(tried=("a", "b"), merged=("a", "b"))), 0.0
+        )
     assert now.window == 16
 
 
@@ -253,14 +255,15 @@ def test_a_backlog_is_done_if_every_task_is_merged_or_withdrawn() -> None:
 
 def test_a_retry_by_a_person_forgets_earlier_refusals() -> None:
     now = board(job("a", "parked", returns=3, refused=("x",), reason="refused 3 times"))
-    again = work_events.after(now, work_events.TaskQueued("a", "asked for by a person", forgiven=True), 1.0).jobs["a"]
+    now = work_events.apply_event(now, work_events.TaskQueued("a", "asked for by a person", forgiven=True), 1.0)
+    again = now.jobs["a"]
     assert (again.state, again.returns, again.refused) == ("queued", 0, ())
 
 
 def test_tasks_that_were_running_when_ralph_was_killed_are_queued_on_resume() -> None:
     now = board(job("a", "working", attempts=1), job("b", "ready"), trying=("b",))
     begun = work_events.WorkStarted(name="x", backlog="T.md", workspace="/", target="t", resumed=True)
-    now = work_events.after(now, begun, 1.0)
+    now = work_events.apply_event(now, begun, 1.0)
     assert (now.jobs["a"].state, now.trying, next_batch(now)) == ("queued", (), ("b",))
 
 
@@ -282,7 +285,7 @@ class Night:
             self.tell(work_events.TaskListed(task))
 
     def tell(self, event: object) -> None:
-        self.board = work_events.after(self.board, event, self.at)
+        self.board = work_events.apply_event(self.board, event, self.at)
 
     def clash(self, key: str, others: set[str] | list[str]) -> list[str]:
         return [o for o in others if frozenset((key, o)) in self.clashes and o not in self.seen.get(key, ())]
@@ -419,7 +422,7 @@ def test_changing_a_board_takes_time_linear_in_the_number_of_events() -> None:
 
 def test_events_do_not_change_a_board_that_was_copied_before() -> None:
     before = board(job("a"))
-    after = work_events.after(before, work_events.TaskStarted("a", 1, "run"), 1.0)
+    after = work_events.apply_event(work_events.copy_board(before), work_events.TaskStarted("a", 1, "run"), 1.0)
     assert (before.jobs["a"].state, after.jobs["a"].state) == ("queued", "working")
 
 

@@ -20,7 +20,6 @@ class FailureCount(Struct, frozen=True):
     total: int | None = None
 
     def is_better_than(self, other: "FailureCount") -> bool:
-        """Whether there are fewer failures, among at least as many tests."""
         has_lost_tests = self.total is not None and other.total is not None and self.total < other.total
         return self.failures < other.failures and not has_lost_tests
 

@@ -155,7 +155,6 @@ def _read_response(wanted: str, answer: "_Answer") -> FoundMarker | None:
 
 
 def _places(claim: Claim, text: str, reading: Reading) -> Iterator[TextSpan]:
-    """Yield the places of the claim's text, by the rule of its kind."""
     wanted = claim.text
     if claim.kind == "promise":
         yield from _occurrences(claim.marker, text)
@@ -292,7 +291,6 @@ def _occurrences(marker: str, text: str) -> Iterator[TextSpan]:
 
 
 def _neighbours(text: str, span: TextSpan) -> str:
-    """Return the characters directly before and after a place."""
     return text[max(span[0] - 1, 0) : span[0]] + text[span[1] : span[1] + 1]
 
 
@@ -306,7 +304,6 @@ def _has_words(text: str) -> bool:
 
 
 def _letters(text: str) -> str:
-    """Return the letters and digits of a text in lower case."""
     return "".join(filter(str.isalnum, text)).casefold()
 
 

@@ -124,7 +124,6 @@ def _measured(run: Run) -> list[MeasuredIteration]:
 def steps_of(
     measured: Sequence[MeasuredIteration], baseline: tuple[MeasuredCheck, ...], new_outputs: int
 ) -> list[ProgressStep]:
-    """Return the progress of these iterations, each compared with everything before it."""
     flaky = _flaky_greens(measured)
     most_passing = most_tasks = 0
     fewest: dict[str, FailureCount] = {}
@@ -184,8 +183,6 @@ def best_iteration(run: Run) -> int:
 
 
 def best_step(found: Sequence[ProgressStep]) -> int:
-    """Return the number of the best step, the latest of several; 0 if there is none."""
-
     def rank(step: ProgressStep) -> tuple[int, float, int]:
         failures = float("inf") if step.failures is None else step.failures
         return step.passing, -failures, step.number

@@ -377,6 +377,5 @@ it changes nothing that a test could see, say so and leave it. Change nothing el
 
 
 def proof_question(goal: str, untested: Iterable[Untested]) -> str:
-    """Return the prompt of the one turn about untested parts of the change."""
     parts = "\n".join(f"- {short(part.place, 300)}: {short(part.line, 200)}" for part in untested)
     return _UNTESTED.format(goal=goal.strip(), parts=parts)

@@ -7,7 +7,6 @@ from ralph.core.text import listed, one_line, plural
 
 
 def last_failure(run: Run) -> Opinions:
-    """Tell the agent why the last turn failed."""
     if run.last and run.last.turn.failure:
         yield Note(f"The previous turn failed: {_reason(run.last)}", about="failure")
 

@@ -106,7 +106,6 @@ def _lists_in(entry: Any) -> list[Any]:
 
 
 def entry_text(entry: Mapping[str, Any]) -> str:
-    """Return the text that describes an entry."""
     return next((entry[name] for name in TEXTS if isinstance(entry.get(name), str) and entry[name].strip()), "")
 
 

@@ -117,5 +117,4 @@ def listed(names: Sequence[str], most: int = 20) -> str:
 
 
 def nickname(run_id: str) -> str:
-    """Return the short form of a run's id."""
     return run_id.rpartition("-")[2]

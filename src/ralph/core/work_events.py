@@ -160,31 +160,12 @@ class WorkFinished(Struct, frozen=True, kw_only=True):
     exit_code: int
 
 
-WorkEvent = (
-    WorkStarted
-    | TaskListed
-    | TaskQueued
-    | TaskStarted
-    | TaskReady
-    | TaskMerged
-    | TaskReturned
-    | TaskParked
-    | TaskWithdrawn
-    | TaskWarned
-    | GateStarted
-    | GateFinished
-    | GateOpened
-    | WorkPaused
-    | WorkFinished
-)
+TaskEvent = TaskListed | TaskQueued | TaskStarted | TaskReady | TaskMerged | TaskReturned | TaskParked | TaskWithdrawn
+GateEvent = TaskWarned | GateStarted | GateFinished | GateOpened
+WorkEvent = WorkStarted | TaskEvent | GateEvent | WorkPaused | WorkFinished
 
 NAMES = named(get_args(WorkEvent))
 GATE = ""  # instead of the key of a task
-
-
-def after(board: Board, event: object, at: float) -> Board:
-    """Return the board after `event`."""
-    return apply_event(copy_board(board), event, at)
 
 
 def copy_board(board: Board) -> Board:
@@ -192,7 +173,7 @@ def copy_board(board: Board) -> Board:
 
 
 def apply_event(board: Board, event: object, at: float) -> Board:
-    """Like `after`, but change `jobs` and `working` of the board in place: a copy for every event would be slow."""
+    """Return the board after `event`. Its `jobs` and `working` change in place: a copy for each event would be slow."""
     match event:
         case WorkStarted():
             known = {"slots": event.slots, "max_returns": event.max_returns, "max_cost": event.max_cost}

@@ -54,12 +54,15 @@ def needs(history: RunHistory) -> list[Need]:
     if history.branch and history.outcome and not history.now.has_branch and not history.backlog_task:
         return []  # accepted or discarded
     run = history.run
-    questions = [one for one in history.questions if not one.answer and history.now.is_open(one.id, history.outcome)]
-    found = [Need(kind="question", text=one.text, actions=(Action("answer", run, one.id),)) for one in questions]
+    found, still_open = [], history.now.open_questions
+    for one in history.questions if history.outcome != "done" else ():
+        if not one.answer and (still_open is None or one.id in still_open):
+            found.append(Need(kind="question", text=one.text, actions=(Action("answer", run, one.id),)))
     found += _task_needs(history) if history.backlog_task and history.outcome else _ending_needs(history)
-    if history.denied_tools and history.outcome and history.outcome != "done":
+    denied = tuple(dict.fromkeys(tool for one in history.iterations for tool in one.denials))
+    if denied and history.outcome and history.outcome != "done":
         allow = (Action("allow", run),) if _was_denied_everything(history) and not history.backlog_task else ()
-        found.append(Need(kind="denied", name=listed(tuple(history.denied_tools)), actions=allow))
+        found.append(Need(kind="denied", name=listed(denied), actions=allow))
     is_acceptable = history.outcome not in _CUT_OFF and not history.failing
     if history.branch and is_acceptable and not history.untouched and not history.backlog_task:
         found.append(Need(kind="branch", actions=(Action("accept", run),)))

@@ -129,7 +129,6 @@ def _is_open(run: Listed, successes: Successes, mergeable: bool) -> bool:
 
 
 def is_dismissed(run: Listed) -> bool:
-    """Return whether a person dismissed the run since it ended."""
     try:
         return os.stat(f"{run.place}/{DISMISSED}").st_mtime >= run.facts.changed
     except OSError:

@@ -11,18 +11,9 @@ from ralph.core.proof import Proof
 from ralph.core.state import RunSummary
 
 IterationResult = Literal[
-    "unfinished",
-    "done",
-    "kept",
-    "dropped",
-    "failed",
-    "refused",
-    "checks failed",
-    "not checked",
-    "interrupted",
-    "children at work",
-    "no claim",
-]
+    "unfinished", "done", "kept", "dropped", "failed", "refused", "checks failed", "not checked", "interrupted",
+    "children at work", "no claim",
+]  # fmt: skip
 """`refused`: its claim was rejected; `interrupted`: ralph did not look for a claim; `children at work`: its claim
 counts once the processes that it started have ended."""
 
@@ -141,8 +132,6 @@ class Span(Struct):
 
 
 class AskedQuestion(Struct):
-    """A question from the agent, and its answer."""
-
     id: str
     text: str
     answer: str = ""
@@ -157,10 +146,6 @@ class FactsNow(Struct, frozen=True):
     has_branch: bool = True
     open_questions: tuple[str, ...] | None = None
     is_parked: bool = False
-
-    def is_open(self, question: str, outcome: str) -> bool:
-        """Return whether the question can still be answered."""
-        return outcome != "done" and (self.open_questions is None or question in self.open_questions)
 
 
 class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
@@ -229,7 +214,6 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
 
     @property
     def checked(self) -> list[str]:
-        """The names of the checks that have run."""
         return list(dict.fromkeys(check.name for one in self.iterations for check in one.checks))
 
     @property
@@ -256,11 +240,6 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
         """Whether the run changed files, as far as git can tell."""
         is_known = ":" in (self.base_tree or "") and not self.untouched
         return is_known and any(one.tree not in (None, self.base_tree) for one in self.iterations)
-
-    @property
-    def denied_tools(self) -> list[str]:
-        """The tools that the agent was not allowed to use."""
-        return list(dict.fromkeys(tool for one in self.iterations for tool in one.denials))
 
     @property
     def refused_claims(self) -> int:

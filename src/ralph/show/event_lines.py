@@ -50,16 +50,10 @@ _BLOCKS = {
 }
 """The kinds of lines: an empty line separates two kinds."""
 _AGENT_OUTPUT = (e.AgentText, e.ToolStarted, e.ToolFinished, e.TodoUpdated, e.AgentProgress)
-_AFTER_VERDICT = (
-    *(e.RunStarted, e.IterationStarted, e.ProofStarted, e.EndMeasured, e.Waiting, e.Paused, e.RunFinished),
-)
+_AFTER_VERDICT = (e.RunStarted, e.IterationStarted, e.ProofStarted, e.EndMeasured, e.Waiting, e.Paused, e.RunFinished)
 _VERDICT_PAINT = {"good": ("green", "good"), "bad": ("red", "alarm")}  # of the bar and of the text
 _GOAL_ROWS = 4
-COMMANDS = {
-    "checks": "ralph loop",
-    "tune": "ralph tune",
-    "supervise": "ralph task",
-}  # the command that a preset belongs to
+_COMMANDS = {"checks": "ralph loop", "tune": "ralph tune", "supervise": "ralph task"}  # by preset
 
 
 class EventLines:
@@ -139,9 +133,8 @@ class EventLines:
             case e.CheckFinished():
                 return self._check_finished(event)
             case e.ExamFinished():
-                tone, mark = ("green", marks.passed) if event.passed else ("red", marks.failed)
-                sign = self.style.paint("green" if event.passed else "alarm", mark)
-                return [self._bar(tone, f"{sign} exam {self.talk.cut(short(event.name, 200), 12)}")]
+                sign, name = self.style.sign(event.passed), self.talk.cut(short(event.name, 200), 12)
+                return [self._bar("green" if event.passed else "red", f"{sign} exam {name}")]
             case e.IterationFinished():
                 self._judged = self.fold.history.iterations[-1]
                 claims = " or ".join(short(claim, 80) for claim in self.fold.history.claims)
@@ -175,15 +168,14 @@ class EventLines:
                 how = "" if event.asks else "; resume it with `ralph resume`"
                 return self._loud("yellow", marks.paused, f"paused: {short(event.reason, 300)}{how}")
             case e.Continued():
-                text = f"{marks.to} resumed after a pause of {duration(event.seconds)}"
-                return [self.style.paint("yellow", text)]
+                return self._loud("yellow", marks.to, f"resumed after a pause of {duration(event.seconds)}")
             case e.QuestionAsked():
                 then = "; the run waits for the answer" if event.waits else ""
                 text = f"the agent asks: {clean(event.text[:4000])}\nanswer with `ralph tell`{then}"
                 return self._loud("warn", marks.question, text)
             case e.PersonTold():
-                notes = (self._loud("cyan", marks.person, f"you: {clean(note.text[:4000])}") for note in event.notes)
-                return [line for lines in notes for line in lines]
+                notes = (f"you: {clean(note.text[:4000])}" for note in event.notes)
+                return [line for note in notes for line in self._loud("cyan", marks.person, note)]
             case e.ScmFinished():
                 detail = f": {short(event.detail, 300)}" if event.detail else ""
                 return self._result(event.ok, f"{short(event.task, 80)}{'' if event.ok else ' failed'}{detail}")
@@ -204,7 +196,7 @@ class EventLines:
         self._judged = None
         self._has_fail_actions = self.verbose or event.preset == "guardrails"
         self.talk.root = event.worktree or event.workspace
-        command = COMMANDS.get(event.preset, "ralph run")
+        command = _COMMANDS.get(event.preset, "ralph run")
         facts = [
             "resumed" if event.resumed else "",
             short(agent_name(event.agent), 60),
@@ -238,11 +230,10 @@ class EventLines:
         return [self.style.paint("title", line), *self._debug(f"Iteration {event.iteration}{of} starting")]
 
     def _agent_started(self, event: e.AgentStarted) -> list[str]:
-        self.talk.begin()
-        lines = []
-        if event.purpose == "message":
-            lines = [self.style.paint("dim", f"{self.style.marks.check} {short(event.agent, 80)}: commit message")]
-        return [*lines, *(self._debug("Agent command: " + short(shlex.join(event.argv), 1000)) if event.argv else [])]
+        self.talk.reset()
+        lines = [self.style.paint("dim", f"{self.style.marks.check} {short(event.agent, 80)}: commit message")]
+        command = self._debug("Agent command: " + short(shlex.join(event.argv), 1000)) if event.argv else []
+        return [*(lines if event.purpose == "message" else []), *command]
 
     def _check_finished(self, event: e.CheckFinished) -> list[str]:
         marks, paint, took = self.style.marks, self.style.paint, duration(event.duration_s)

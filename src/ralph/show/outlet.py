@@ -76,7 +76,11 @@ class Outlet:
             try:
                 self._descriptor = _Descriptor(self._stream.fileno())
             except (OSError, ValueError, AttributeError):  # it is captured or closed
-                self.gone = not _write_to_stream(self._stream, text, self._encoding)
+                try:
+                    self._stream.write(text.encode(self._encoding, "backslashreplace").decode(self._encoding))
+                    self._stream.flush()
+                except (OSError, ValueError):
+                    self.gone = True
                 return True
         data = text.encode(self._encoding, "backslashreplace")
         data = b"\n" + data if self._is_line_open else data
@@ -108,16 +112,6 @@ class Outlet:
         if self._descriptor:
             self._descriptor.close()
             self._descriptor = None
-
-
-def _write_to_stream(stream: IO[str], text: str, encoding: str) -> bool:
-    """Write to a stream without a descriptor; return False if it is closed."""
-    try:
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        stream.flush()
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 _ERASE = "\r\x1b[J"
@@ -251,6 +245,10 @@ class Style(Struct, frozen=True):
 
     def paint(self, name: str, text: str) -> str:
         return f"{_CODES[name]}{text}{RESET}" if self.color else text
+
+    def sign(self, passed: bool) -> str:
+        """Return the painted mark of something that passed or failed."""
+        return self.paint("green", self.marks.passed) if passed else self.paint("alarm", self.marks.failed)
 
 
 def outcome_tone(exit_code: int | None) -> str:

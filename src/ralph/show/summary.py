@@ -246,8 +246,7 @@ def exam_lines(outputs: Sequence[ExamOutput], style: Style) -> Iterator[str]:
         yield style.paint("bold", "exams, which the agent doesn't see")
     for output in outputs:
         title, ending = exam_words(output)
-        mark = style.paint("green", style.marks.passed) if output.passed else style.paint("alarm", style.marks.failed)
-        yield f"  {mark} {title}  {style.paint('dim', ending)}"
+        yield f"  {style.sign(output.passed)} {title}  {style.paint('dim', ending)}"
         is_shown = output is outputs[-1] and not output.passed
         lines = clean(output.text(MAX_EXAM_TEXT)).rstrip().split("\n") if is_shown else []
         yield from (f"    {style.paint('dim', line[:500])}" for line in lines[-MAX_EXAM_LINES:] if line)
@@ -276,16 +275,14 @@ def _iteration(one: PastIteration, history: RunHistory, style: Style) -> Iterato
     if one.answer:
         yield f"  {marks.quote} {short(one.answer, 300)}"
     for check in one.checks:
-        mark = paint("green", marks.passed) if check.passed else paint("alarm", marks.failed)
         took = duration(check.seconds)
-        if check.passed:
-            yield f"  {mark} {check.name}  {paint('dim', took)}"
-        else:
+        said = paint("dim", took)
+        if not check.passed:
             how = how_it_failed(check) + ("" if check.timeout else f", {took}")
-            log = f" {marks.to} {path_from_here(check.log)}" if check.log else ""
-            yield f"  {mark} {check.name}  {paint('red', how)}{paint('dim', log)}"
+            said = paint("red", how) + paint("dim", f" {marks.to} {path_from_here(check.log)}" if check.log else "")
+        yield f"  {style.sign(check.passed)} {check.name}  {said}"
     for name, passed in one.exams:
-        yield f"  {paint('green', marks.passed) if passed else paint('alarm', marks.failed)} exam {name}"
+        yield f"  {style.sign(passed)} exam {name}"
     if progress := progress_words(one, history):
         yield f"  {paint('dim', 'progress:')} {progress}"
     for refusal in one.refused:

@@ -1,7 +1,6 @@
 """Render the agent's words and tools for a person. They are indented: only ralph writes at the left margin."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 from msgspec import Struct
 
@@ -39,12 +38,7 @@ _UNBROKEN = "\u00a0"  # a space at which no line is broken
 _OPEN_TOOLS = 500
 _MOST_PARENTS = 200
 _HEADINGS = ("# ", "## ", "### ", "#### ")
-
-
-@lru_cache
-def _runs_commands(tool: str) -> bool:
-    """Return whether a tool runs commands, judging by its name; for such tools the end of the output is shown."""
-    return any(word in tool.lower() for word in ("bash", "shell", "exec", "command", "terminal"))
+_SHELLS = ("bash", "shell", "exec", "command", "terminal")  # in the names of tools that run commands
 
 
 class TurnLines:
@@ -55,20 +49,16 @@ class TurnLines:
     def __init__(self, style: Style, limits: LineLimits, columns: int = 0) -> None:
         self.style, self.limits, self.columns, self.root = style, limits, columns, ""
         self.is_verbose = limits.text_chars > LineLimits().text_chars
+        self.reset()
+
+    def reset(self) -> None:
+        """Get ready for a new turn."""
         self._open: dict[str, ToolStarted] = {}
         self._depths: dict[str, int] = {}
         self._todo: TodoUpdated | None = None
-        self._progress = ""
-        self._tools = self._errors = 0
         self._result: AgentResult | None = None
-
-    def begin(self) -> None:
-        """Start a new turn."""
-        self._open.clear()
-        self._depths.clear()
         self._progress = ""
         self._tools = self._errors = 0
-        self._result = self._todo = None
 
     def __call__(self, event: Event) -> list[str]:
         """Return the lines for an event of a turn; none for any other event."""
@@ -144,16 +134,16 @@ class TurnLines:
         outcome = plural(event.lines, "line") if event.lines else ""
         if not event.ok:
             said = f"failed, {outcome}" if event.lines > self.limits.output_lines else "failed"
-            lines = [self._call(call, paint("red", marks.failed), "red", said)]
+            line = self._call(call, paint("red", marks.failed), "red", said)
         else:
             outcome = f"+{edit.added_lines} -{edit.removed_lines}" if edit else outcome
-            lines = [self._call(call, paint("green", marks.tool), "dim", outcome)]
-        is_command = _runs_commands(call.name)
+            line = self._call(call, paint("green", marks.tool), "dim", outcome)
+        is_command = any(word in call.name.lower() for word in _SHELLS)
         below = self._diff(edit) if edit else []
         if is_command or not event.ok or (self.is_verbose and not edit):
             below = self._last_lines(event)
         margin = "  " * self._depth(call)
-        return [*lines, *(margin + line for line in below)]
+        return [line, *(margin + row for row in below)]
 
     def _depth(self, call: ToolStarted) -> int:
         return self._depths[call.parent] + 1 if call.parent in self._depths else 0
@@ -185,11 +175,9 @@ class TurnLines:
         shown = [("red", f"      - {line}") for line in gone[: max(most - len(come), most // 2)]]
         shown += [("green", f"      + {line}") for line in come[: max(most - len(gone), most // 2)]]
         pieces = [self.style.paint(tone, self.cut(line.rstrip(), 0)) for tone, line in shown]
-        hidden = edit.removed_lines + edit.added_lines - len(pieces)
-        return [
-            *pieces,
-            *([self._dim(f"      {self.style.marks.more} {plural(hidden, 'more line')}")] if hidden else []),
-        ]
+        if hidden := edit.removed_lines + edit.added_lines - len(pieces):
+            pieces.append(self._dim(f"      {self.style.marks.more} {plural(hidden, 'more line')}"))
+        return pieces
 
     def _last_lines(self, event: ToolFinished) -> list[str]:
         """Return the end of a tool's output, where commands summarise what they did."""
@@ -213,14 +201,11 @@ class TurnLines:
             now = f"  {paint('yellow', marks.todo_active)} {self.cut(short(active, 200), 16)}" if active else ""
             return [title + now]
         lines = [title]
+        signs = {"done": paint("green", marks.todo_done), "active": paint("yellow", marks.todo_active)}
         for item in items[: self.limits.todo_items]:
             text = self.cut(short(item.text, 200), 8)
-            if item.status == "done":
-                lines.append(f"    {paint('green', marks.todo_done)} {self._dim(text)}")
-            elif item.status == "active":
-                lines.append(f"    {paint('yellow', marks.todo_active)} {text}")
-            else:
-                lines.append(f"    {self._dim(marks.todo_pending)} {text}")
+            sign = signs.get(item.status, self._dim(marks.todo_pending))
+            lines.append(f"    {sign} {self._dim(text) if item.status == 'done' else text}")
         if len(items) > self.limits.todo_items:
             lines.append(self._dim(f"    {marks.more} {len(items) - self.limits.todo_items} more"))
         return lines
@@ -234,14 +219,13 @@ class TurnLines:
 
     def _finished(self, event: AgentFinished) -> list[str]:
         dot, marks, paint = f" {self.style.marks.dot} ", self.style.marks, self.style.paint
-        details = dot.join(detail.replace(" ", _UNBROKEN) for detail in self._spent(event, self._result))
+        details = dot.join(detail.replace(" ", _UNBROKEN) for detail in self._spent(event))
         calls, self._open = list(self._open.values())[:20], {}
         lines = [self._call(call, self._dim(marks.tool), "dim", "not finished") for call in calls]
         lines += [""] if calls else []
         if event.failure or event.ended_by:
-            why = f"turn failed: {event.reason or event.failure}"
-            if event.ended_by:
-                why = f"turn ended by ralph: {event.ended_by.replace('-', ' ')}"
+            ended = f"turn ended by ralph: {event.ended_by.replace('-', ' ')}"
+            why = ended if event.ended_by else f"turn failed: {event.reason or event.failure}"
             rows = self.rows(f"{marks.failed} {short(why, 500)}{dot}{details}", 2)
             lines += [paint("red", row if not at else f"  {row}") for at, row in enumerate(rows)]
         else:
@@ -254,12 +238,11 @@ class TurnLines:
             lines += self._aside(f"{event.leftovers} {were} left running by the agent, and killed")
         return lines
 
-    def _spent(self, event: AgentFinished, result: AgentResult | None) -> list[str]:
-        details = [duration(event.duration_s)]
-        if event.exit_code and not event.ended_by:
-            details.insert(0, exit_words(event.exit_code))
+    def _spent(self, event: AgentFinished) -> list[str]:
+        details = [exit_words(event.exit_code)] if event.exit_code and not event.ended_by else []
+        details.append(duration(event.duration_s))
         tools = event.tool_calls if event.tool_calls is not None else self._tools
-        errors = event.tool_errors or self._errors
+        errors, result = event.tool_errors or self._errors, self._result
         if tools:
             details.append(plural(tools, "tool call") + (f", {errors} failed" if errors else ""))
         if result and result.cost_usd is not None:

@@ -149,8 +149,7 @@ def checks(
         elif result is None:
             mark = style.paint("dim", marks.dot)
         else:
-            mark = style.paint("green", marks.passed) if result.passed else style.paint("alarm", marks.failed)
-            took = duration(result.seconds)
+            mark, took = style.sign(result.passed), duration(result.seconds)
         room = columns - 3 - len(took)
         shown = cut(one_line(name, 400), room)
         lines.append(f"{mark} {shown}{' ' * (room - width(shown))} {style.paint('dim', took)}")

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from msgspec import Struct
-
 from ralph import agents as known_agents
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
@@ -33,78 +31,81 @@ NEW_LIMITS = {
 """The fields of a form that resumes a run, and their options. Each becomes one word, so no value can be an option."""
 
 
-class Done(Struct, frozen=True):
-    """The result of an action on a run."""
-
-    run: str
-    message: str
-
-
-class PageAction(Struct, frozen=True):
-    level: Level
-    carry_out: Callable[[Register, str, FormFields], Done]
+LEVEL_OF: Mapping[str, Level] = {
+    **dict.fromkeys(("tell", "answer", "pause", "resume", "stop", "dismiss", "dismissall"), Level.STEER),
+    **dict.fromkeys(("allow", "accept", "discard", "retry", "rewind", "start"), Level.START),
+}
+"""The actions, with the level that each one needs."""
 
 
-def _on_run(act: Callable[[Listed, FormFields, Register], str]) -> Callable[[Register, str, FormFields], Done]:
-    """Turn a function of one run into an action, which fails if the run has been removed."""
-
-    def carry_out(register: Register, run_id: str, form: FormFields) -> Done:
-        try:
-            run = register.find(run_id)
-        except RequestRefused:
-            raise control.Objected(run_id, "is no longer on record", "was its folder removed?") from None
-        return Done(run.id, act(run, form, register))
-
-    return carry_out
-
-
-def _tell(run: Listed, form: FormFields, register: Register) -> str:
-    questions = control.tell(run, _text(form), register.env)
-    if questions:
-        return f"answered: {one_line(questions[0].text)}"
-    return f"{nickname(run.id)} gets it with its next prompt" + ("" if run.is_alive else ", once it is resumed")
+def carry_out(name: str, run_id: str, form: FormFields, register: Register) -> tuple[str, str]:
+    """Carry out an action; return the id of its run, "" if there is none, and a message."""
+    if name == "start":
+        return _start(form, register)
+    if name == "dismissall":
+        ended = [one.run for one in register.survey(0.0).runs if one.present.needs_you and not one.run.is_alive]
+        for run in ended:
+            control.dismiss(run)
+        return "", f"{plural(len(ended), 'run')} dismissed"
+    try:
+        run = register.find(run_id)
+    except RequestRefused:
+        raise control.Objected(run_id, "is no longer on record", "was its folder removed?") from None
+    return run.id, _act_on(run, name, form, register)
 
 
-def _answer(run: Listed, form: FormFields, register: Register) -> str:
-    question = form.get("question", "")
-    if form.get("skip"):
-        control.continue_unanswered(run, question)
-        return f"{nickname(run.id)} continues without an answer"
-    control.answer(run, question, _text(form), register.env)
-    return f"answered: {nickname(run.id)} gets it with its next prompt"
+def _act_on(run: Listed, name: str, form: FormFields, register: Register) -> str:
+    nick, question = nickname(run.id), form.get("question", "")
+    match name:
+        case "tell":
+            if questions := control.tell(run, _text(form), register.env):
+                return f"answered: {one_line(questions[0].text)}"
+            return f"{nick} gets it with its next prompt" + ("" if run.is_alive else ", once it is resumed")
+        case "answer" if form.get("skip"):
+            control.continue_unanswered(run, question)
+            return f"{nick} continues without an answer"
+        case "answer":
+            control.answer(run, question, _text(form), register.env)
+            return f"answered: {nick} gets it with its next prompt"
+        case "pause":
+            control.pause(run)
+            return f"{nick} pauses before its next turn"
+        case "stop":
+            ends_now = control.stop(run, now=form.get("now") == "1")
+            return f"{nick} stops " + ("now" if ends_now else "after this turn")
+        case "resume":
+            limits = [option + form[name] for name, option in NEW_LIMITS.items() if form.get(name)]
+            return _resume(run, limits, register)
+        case "allow":  # resume a run whose agent was denied everything, with all rights
+            return _resume(run, ["--sandbox" if form.get("sandbox") else "--yolo"], register)
+        case "accept" | "discard":
+            return _command(run, [name, run.id], register, f"{nick} is {'merged' if name == 'accept' else 'discarded'}")
+        case "retry":
+            return _retry(run, form, register)
+        case "rewind":
+            return _rewind(run, form.get("to", ""), register)
+        case _:
+            control.dismiss(run)
+            return f"{nick} is dismissed"
 
 
-def _pause(run: Listed, form: FormFields, register: Register) -> str:
-    control.pause(run)
-    return f"{nickname(run.id)} pauses before its next turn"
-
-
-def _stop(run: Listed, form: FormFields, register: Register) -> str:
-    ends_now = control.stop(run, now=form.get("now") == "1")
-    return f"{nickname(run.id)} stops " + ("now" if ends_now else "after this turn")
-
-
-def _resume(run: Listed, form: FormFields, register: Register, rights: Sequence[str] = ()) -> str:
-    """End the pause of a running run, or resume an ended one, with the new limits in the form."""
+def _resume(run: Listed, options: Sequence[str], register: Register) -> str:
+    """End the pause of a running run, or resume an ended one with these options."""
     run = control.reload(run, control.why_not_resume)
     if run.is_alive:
         return f"{nickname(run.id)} resumed" + (" without an answer" if control.unpause(run) else "")
-    limits = [option + form[name] for name, option in NEW_LIMITS.items() if form.get(name)]
-    _launch(["resume", run.id, "--quiet", "-C", run.facts.workspace, *limits, *rights], register)
+    _launch(["resume", run.id, "--quiet", "-C", run.facts.workspace, *options], register)
     return f"{nickname(run.id)} resumed"
 
 
-def _allow(run: Listed, form: FormFields, register: Register) -> str:
-    """Resume a run whose agent was denied everything, with all rights: in a sandbox if the form says so."""
-    return _resume(run, {}, register, ["--sandbox" if form.get("sandbox") else "--yolo"])
-
-
-def _accept(run: Listed, form: FormFields, register: Register) -> str:
-    return _command(run, ["accept", run.id], register, f"{nickname(run.id)} is merged")
-
-
-def _discard(run: Listed, form: FormFields, register: Register) -> str:
-    return _command(run, ["discard", run.id], register, f"{nickname(run.id)} is discarded")
+def _rewind(run: Listed, number: str, register: Register) -> str:
+    if not number.isascii() or not number.isdigit() or len(number) > 6:
+        raise RequestRefused(400, "expected the number of an iteration")
+    notes: list[str] = []
+    done = accept.rewind(run, int(number), notes.append, register.env)
+    messages = [f"{plural(done.files, 'file')} restored to iteration {number}", f"the files before are {done.kept_as}"]
+    messages += [f"not restored: {missed}" for missed in done.missed]
+    return "; ".join((*messages, *notes))
 
 
 def _retry(run: Listed, form: FormFields, register: Register) -> str:
@@ -134,31 +135,7 @@ def _command(run: Listed, words: list[str], register: Register, success: str) ->
     return success
 
 
-def _dismiss(run: Listed, form: FormFields, register: Register) -> str:
-    control.dismiss(run)
-    return f"{nickname(run.id)} is dismissed"
-
-
-def _dismiss_all(register: Register, _: str, form: FormFields) -> Done:
-    ended = [one.run for one in register.survey(0.0).runs if one.present.needs_you and not one.run.is_alive]
-    for run in ended:
-        control.dismiss(run)
-    return Done("", f"{plural(len(ended), 'run')} dismissed")
-
-
-def _rewind(run: Listed, form: FormFields, register: Register) -> str:
-    number = form.get("to", "")
-    if not number.isascii() or not number.isdigit() or len(number) > 6:
-        raise RequestRefused(400, "expected the number of an iteration")
-
-    notes: list[str] = []
-    done = accept.rewind(run, int(number), notes.append, register.env)
-    messages = [f"{plural(done.files, 'file')} restored to iteration {number}", f"the files before are {done.kept_as}"]
-    messages += [f"not restored: {missed}" for missed in done.missed]
-    return "; ".join((*messages, *notes))
-
-
-def _start(register: Register, _: str, form: FormFields) -> Done:
+def _start(form: FormFields, register: Register) -> tuple[str, str]:
     """Start a run in a known workspace, with an installed agent."""
     goal, workspace, agent = form.get("goal", "").strip(), form.get("workspace", ""), form.get("agent", "")
     if not goal:
@@ -174,16 +151,9 @@ def _start(register: Register, _: str, form: FormFields) -> Done:
     has_settings = os.path.exists(f"{workspace}/.ralph/settings.json")
     if not checks and not has_settings:
         given["preset"] = "guardrails"
-    plan = NextRun(
-        workspace=workspace,
-        cap=None,
-        agent=agent,
-        checks=checks,
-        given=given,
-        has_settings=has_settings,
-    )
+    plan = NextRun(workspace=workspace, agent=agent, checks=checks, given=given, has_settings=has_settings)
     words = plan.words(goal.replace("\r\n", "\n"))
-    return Done(_launch(words, register), f"started: {one_line(goal, 80)}")
+    return _launch(words, register), f"started: {one_line(goal, 80)}"
 
 
 def agents(env: Mapping[str, str]) -> list[str]:
@@ -229,20 +199,3 @@ def _text(form: FormFields) -> str:
     if not text:
         raise RequestRefused(400, "the text is empty")
     return text
-
-
-ACTIONS: dict[str, PageAction] = {
-    "tell": PageAction(Level.STEER, _on_run(_tell)),
-    "answer": PageAction(Level.STEER, _on_run(_answer)),
-    "pause": PageAction(Level.STEER, _on_run(_pause)),
-    "resume": PageAction(Level.STEER, _on_run(_resume)),
-    "stop": PageAction(Level.STEER, _on_run(_stop)),
-    "dismiss": PageAction(Level.STEER, _on_run(_dismiss)),
-    "allow": PageAction(Level.START, _on_run(_allow)),
-    "accept": PageAction(Level.START, _on_run(_accept)),
-    "discard": PageAction(Level.START, _on_run(_discard)),
-    "retry": PageAction(Level.START, _on_run(_retry)),
-    "rewind": PageAction(Level.START, _on_run(_rewind)),
-    "dismissall": PageAction(Level.STEER, _dismiss_all),
-    "start": PageAction(Level.START, _start),
-}

@@ -218,13 +218,12 @@ class WebApp:
         request = visit.request
         found = re.fullmatch(rf"{_RUN}/([a-z]+)|(start|dismissall)", visit.path)
         name = (found[2] or found[3]) if found else ""
-        action = actions.ACTIONS.get(name)
-        if not found or action is None:
+        if not found or name not in actions.LEVEL_OF:
             raise RequestRefused(404, "not found")
         run = found[1] or ""
-        visit.require_level(action.level)
+        visit.require_level(actions.LEVEL_OF[name])
         try:
-            done = action.carry_out(self._register, run, visit.form)
+            run, message = actions.carry_out(name, run, visit.form, self._register)
         except UserError as error:
             log(request, visit.frame.level, name, run, f"refused: {error.message}")
             if wants_text(request):
@@ -233,10 +232,10 @@ class WebApp:
                 workspaces, agents = self._register.workspaces(), actions.agents(self._register.env)
                 return new_page(workspaces, agents, visit.frame, visit.form, error.advice)
             return message_page(visit.frame, "Not done", error.advice, 409)
-        log(request, visit.frame.level, name, done.run, done.message)
+        log(request, visit.frame.level, name, run, message)
         if wants_text(request):
-            return PlainTextResponse(f"{done.message}\n")
-        return RedirectResponse(visit.frame.run(done.run) if done.run else visit.frame.base, 303)
+            return PlainTextResponse(f"{message}\n")
+        return RedirectResponse(visit.frame.run(run) if run else visit.frame.base, 303)
 
 
 async def send_early(response: Response, receive: Receive, send: Send) -> None:

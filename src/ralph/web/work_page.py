@@ -12,20 +12,20 @@ from ralph.show.works import lines, totals
 from ralph.web.board_page import ending_buttons, waiting_reason
 from ralph.web.pieces import (
     Frame,
-    button,
     facts_line,
     fingerprint,
-    form,
     items,
     mark,
     page_title,
     place_words,
+    post_button,
     task_badge,
 )
 from ralph.web.run_page import (
     command_result,
     cost_meter,
     meter,
+    or_empty,
     state_piece,
     steer_buttons,
     time_meter,
@@ -43,7 +43,7 @@ def work_page(work: WorkSeen, frame: Frame) -> HTMLResponse:
     rest = (parts[name] for name in ("meters", "attention", "tasks", "timeline", "happened"))
     main = element("main.one#main", top, *rest)
     return frame.page(
-        title(work.seen),
+        parts["title"],
         frame.bar(parts["state"]),
         main,
         parts["steer"],
@@ -53,17 +53,24 @@ def work_page(work: WorkSeen, frame: Frame) -> HTMLResponse:
 
 
 def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
-    return {
+    history, is_alive = work.history, work.seen.run.is_alive
+    now = element("p.doing.soft#now", prose(summary(history)))
+    if is_alive:
+        now = element("p.doing#now", mark("run"), totals(history.board))
+    bars = timeline(history, work.seen.now if is_alive else 0.0) if history.spans else None
+    buttons = steer_buttons(work.seen, frame) if frame.may_steer else []
+    shown = {
         "title": page_title(title(work.seen)),
         "state": state_piece(work.seen),
-        "now": _now(work),
+        "now": now,
         "meters": _meters(work),
         "attention": _attention(work, frame),
         "tasks": _tasks(work, frame),
-        "timeline": _timeline(work),
-        "happened": _log(work.history),
-        "steer": _steer(work, frame),
+        "timeline": bars and element("section.card#timeline", element("h2", "Runs and merges"), bars),
+        "happened": _log(history),
+        "steer": element("footer.steer#steer", element("div.acts", buttons)) if buttons else element("footer#steer"),
     }
+    return or_empty(shown)
 
 
 def work_report_page(work: WorkSeen, evidence: TaskEvidence, frame: Frame) -> HTMLResponse:
@@ -83,12 +90,6 @@ def _facts(work: WorkSeen) -> Html:
             facts.append(plural(len(workers), "worker"))
         facts.append(f"checks before a merge: {', '.join(began.checks)}")
     return facts_line(*facts)
-
-
-def _now(work: WorkSeen) -> Html:
-    if not work.seen.run.is_alive:
-        return element("p.doing.soft#now", prose(summary(work.history)))
-    return element("p.doing#now", mark("run"), totals(work.history.board))
 
 
 def _meters(work: WorkSeen) -> Html:
@@ -115,7 +116,11 @@ def _attention(work: WorkSeen, frame: Frame) -> Html:
     for job, why in history.needing():
         text = element("span", element("b", job.task.key), " is parked: ", prose(why))
         look = element("a.btn", "Open its run", href=frame.run(job.run)) if _is_here(job, work) else None
-        made.append(element("li", text, element("span.acts", look, _retry(job, work, frame))))
+        retry = element("code", retry_command(job))
+        if frame.may_start and not work.seen.run.is_copy:
+            action = frame.run(work.seen.run.id, "retry")
+            retry = post_button(action, "Retry", "primary", hidden={"task": job.task.key})
+        made.append(element("li", text, element("span.acts", look, retry)))
     if not work.seen.run.is_alive:
         merge = merge_command(history)
         how = None if frame.may_start else element("code", merge)
@@ -125,13 +130,6 @@ def _attention(work: WorkSeen, frame: Frame) -> Html:
             made.append(element("li", waits, element("span.acts", buttons) if buttons else None))
     card = element("div.card.attention", element("h2", "What needs you"), element("ul", made)) if made else None
     return element("div#attention", command_result(work.command), card)
-
-
-def _retry(job: Job, work: WorkSeen, frame: Frame) -> Html:
-    if not frame.may_start or work.seen.run.is_copy:
-        return element("code", retry_command(job))
-    action = frame.run(work.seen.run.id, "retry")
-    return form(action, button("Retry", "primary"), hidden={"task": job.task.key})
 
 
 def _tasks(work: WorkSeen, frame: Frame) -> Html:
@@ -145,16 +143,16 @@ def _tasks(work: WorkSeen, frame: Frame) -> Html:
 
 
 def _task(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
-    key = element("a", job.task.key, href=frame.run(job.run)) if _is_here(job, work) else element("span", job.task.key)
+    is_here, why = _is_here(job, work), waiting_reason(job, state)
+    key = element("a", job.task.key, href=frame.run(job.run)) if is_here else element("span", job.task.key)
     facts = facts_line(
         f"on {job.worker}" if job.worker and state == "working" else "",
         _progress(job, work),
         f"{job.attempts} runs" if job.attempts > 1 else "",
         money(job.cost_usd) if job.cost_usd else "",
         plural(len(job.files), "file") if job.files else "",
-        _diff_link(job, work, frame),
+        element("a", "Changes", href=frame.run(job.run, "diff")) if job.files and is_here else None,
     )
-    why = waiting_reason(job, state)
     return element(
         "li",
         element("p.first", task_badge(state), element("b.mono", key)),
@@ -164,10 +162,6 @@ def _task(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
         id=f"task-{job.task.key}",
         class_=state,
     )
-
-
-def _diff_link(job: Job, work: WorkSeen, frame: Frame) -> Html | None:
-    return element("a", "Changes", href=frame.run(job.run, "diff")) if job.files and _is_here(job, work) else None
 
 
 def _is_shared(work: WorkSeen) -> bool:
@@ -188,24 +182,10 @@ def _progress(job: Job, work: WorkSeen) -> str:
     return f"iteration {facts.finished + 1}{checks}" + (f": {short(facts.doing, 80)}" if facts.doing else "")
 
 
-def _timeline(work: WorkSeen) -> Html:
-    if not work.history.spans:
-        return element("div#timeline")
-    now = work.seen.now if work.seen.run.is_alive else 0.0
-    return element("section.card#timeline", element("h2", "Runs and merges"), timeline(work.history, now))
-
-
-def _log(history: WorkHistory) -> Html:
+def _log(history: WorkHistory) -> Html | None:
     recent = list(lines(history))[-MAX_LINES:]
     if not recent:
-        return element("div#happened")
+        return None
     entries = items([element("li", line) for line in reversed(recent)])
     heading = element("summary", element("h2", "What happened"), element("span.count", str(len(recent))))
     return element("details.card.happened#happened", heading, entries)
-
-
-def _steer(work: WorkSeen, frame: Frame) -> Html:
-    buttons = steer_buttons(work.seen, frame) if frame.may_steer else []
-    if not buttons:
-        return element("footer#steer")
-    return element("footer.steer#steer", element("div.acts", buttons))

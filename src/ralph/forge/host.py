@@ -96,20 +96,14 @@ def _host_error(hosted: Hosted, path: str, error: str, answer: bytes) -> HostErr
     if status == 404:
         return HostError(f"not found at {hosted.host}, or no access: {path.removeprefix('repos/')}", LOGIN, status)
     reason = one_line(clean(error).replace("gh: ", ""), 300) or "gh failed"
-    return HostError(
-        f"{hosted.host}: {reason}{_error_details(answer)}", "see `gh auth status`" if not status else "", status
-    )
-
-
-def _error_details(answer: bytes) -> str:
-    """Return the reasons that GitHub gives in addition to the error message."""
-    try:
+    try:  # GitHub may give reasons in addition to the error message
         errors = json.loads(answer).get("errors", [])
-        texts = [one.get("message", "") if isinstance(one, dict) else str(one) for one in errors]
+        texts = [str(one.get("message", "") if isinstance(one, dict) else one) for one in errors]
     except (*UNREADABLE, AttributeError, TypeError):
-        return ""
-    details = "; ".join(filter(None, (one_line(clean(str(text)), 200) for text in texts)))
-    return f": {details}" if details else ""
+        texts = []
+    details = "; ".join(filter(None, (one_line(clean(text), 200) for text in texts)))
+    text = f"{hosted.host}: {reason}: {details}" if details else f"{hosted.host}: {reason}"
+    return HostError(text, "" if status else "see `gh auth status`", status)
 
 
 def find_hosted(repository: Git) -> Hosted:

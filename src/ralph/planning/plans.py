@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ralph.backlog.backlog_content import OWN, BacklogContent, decode_file, encode_file, find_problems, require_valid
 from ralph.backlog.markdown_backlogs import CODE, open_questions, read_boxes
 from ralph.backlog.work_order import with_checks
-from ralph.core.model import Check, Note, Opinion, Outcome, Run, Stop, configured
+from ralph.core.model import Note, Opinion, Outcome, Run, Stop, configured
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.tasks_file import PLAN, box_lines
 from ralph.core.text import clean
@@ -327,11 +327,10 @@ def try_checks(
         checks = Checks(opened, [CheckCommand(command) for command in commands]).run(0)
     if checks is None:
         raise KeyboardInterrupt
-    return [_trial(command, check) for command, check in zip(commands, checks, strict=True)]
-
-
-def _trial(command: str, check: Check) -> Trial:
-    last_line = next((line.strip() for line in reversed(check.tail.splitlines()) if line.strip()), "")
-    is_started = check.exit_code not in NOT_RUNNABLE
-    state: CheckState = "green" if check.passed else "red" if is_started else "not runnable"
-    return Trial(command, state, "" if check.passed else check.ending, last_line)
+    trials = []
+    for command, check in zip(commands, checks, strict=True):
+        last_line = next((line.strip() for line in reversed(check.tail.splitlines()) if line.strip()), "")
+        is_started = check.exit_code not in NOT_RUNNABLE
+        state: CheckState = "green" if check.passed else "red" if is_started else "not runnable"
+        trials.append(Trial(command, state, "" if check.passed else check.ending, last_line))
+    return trials

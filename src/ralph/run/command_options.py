@@ -38,15 +38,10 @@ GOAL = group(
 
 DONE = group(
     "When is it done",
-    setting("until"),
-    setting("checks"),
-    setting("checkTimeout"),
-    setting("exams"),
-    setting("examTries"),
-    setting("parallelChecks"),
+    *("until", "checks", "checkTimeout", "exams", "examTries", "parallelChecks"),
     setting("baseline", sets=True, text="Run the checks before the first turn (the default of `ralph loop`)."),
     setting("baseline", "--no-baseline", "Don't run them then: the agent will create their commands.", sets=False),
-    setting("failFast"),
+    "failFast",
     Option(
         "--prove[=ask]",
         "When done, undo parts of the change to see which of them no check notices, and report them. `ask`: give the "
@@ -54,19 +49,12 @@ DONE = group(
         key="prove",
         sets="report",
     ),
-    setting("tasks"),
-    setting("protect.globs"),
-    setting("claims"),
+    *("tasks", "protect.globs", "claims"),
 )
 
 AGENT = group(
     "Agent",
-    setting("agent.command"),
-    setting("agent.model"),
-    setting("yolo"),
-    setting("session"),
-    setting("then"),
-    setting("reviews.agent"),
+    *("agent.command", "agent.model", "yolo", "session", "then", "reviews.agent"),
     setting(
         "learn",
         text="Include the notes of earlier runs in the prompts, and ask for one more when done (`ralph learn`).",
@@ -76,26 +64,13 @@ AGENT = group(
 
 LIMITS = group(
     "Limits",
-    setting("maximumIterations"),
-    setting("maxCost"),
-    setting("maxTokens"),
-    setting("maxTime"),
-    setting("turnTimeout"),
-    setting("idleTimeout"),
-    setting("stuck"),
-    setting("stall"),
-    setting("maxFailures"),
-    setting("restartDelay"),
-    setting("onLimit"),
-    setting("onQuestion"),
-    setting("grace"),
+    *("maximumIterations", "maxCost", "maxTokens", "maxTime", "turnTimeout", "idleTimeout"),
+    *("stuck", "stall", "maxFailures", "restartDelay", "onLimit", "onQuestion", "grace"),
 )
 
 PLACE = group(
     "Workspace",
-    setting("worktree"),
-    setting("work.setup"),
-    setting("sandbox.enabled"),
+    *("worktree", "work.setup", "sandbox.enabled"),
     setting("sandbox.net", text="Run in a sandbox with this network: on, off (only the model), or hosts with commas."),
     Option(
         "--commit[=all]",
@@ -118,9 +93,9 @@ OUTPUT = group(
     Option("--quiet", "Print the final result only."),
     Option("-v -V --verbose", "Print more about what happens."),
     setting("streamAgentOutput", "--no-stream-agent-output", "Don't show what the agent does.", sets=False),
-    setting("timestamps"),
+    "timestamps",
     setting("color", text="Use no colours."),
-    setting("notify"),
+    "notify",
     Option("--dry-run", "Show what would be run, and the first prompt; run nothing."),
 )
 
@@ -130,19 +105,14 @@ OLD_DONE = group(
     Option("--completion-promise TEXT", "Done when the agent answers <promise>TEXT</promise>."),
     Option("--completion-tag TEXT", "Done when the agent answers TEXT as a whole word."),
     Option("--done-file FILE", "Done when this file exists in the workspace."),
-    setting("minToolCalls"),
-    setting("onPromiseNoWork"),
-    setting("strictSignal"),
-    setting("claimAnywhere"),
+    *("minToolCalls", "onPromiseNoWork", "strictSignal", "claimAnywhere"),
 )
 OLD = group(
     COMPATIBILITY,
     setting("stall", "--no-stall", "Don't look for stalls.", sets=0),
-    setting("ultrawork"),
-    setting("keepChildren"),
-    setting("maxLog"),
+    *("ultrawork", "keepChildren", "maxLog"),
     setting("streamAgentOutput", sets=True, text="Show what the agent does (the default)."),
-    setting("agent.args"),
+    "agent.args",
     setting("then", "--fallback-agent NAME", "The same as --then."),
 )
 OLD_GOAL = group(
@@ -162,11 +132,7 @@ LOOP = (*CONFIG, *_LOOPING, *_LONG_RESPONSE, *OLD_DONE[1:], *OLD, *OLD_GOAL)
 TUNE = (
     *group(
         "Number",
-        setting("tune.minimize"),
-        setting("tune.maximize"),
-        setting("tune.metric"),
-        setting("tune.minGain"),
-        setting("tune.target"),
+        *("tune.minimize", "tune.maximize", "tune.metric", "tune.minGain", "tune.target"),
         setting("stuck", text="End after N attempts in a row that brought nothing.", shows_default=True),
     ),
     *without(GOAL, "comments"),
@@ -198,8 +164,8 @@ TASK = (
     *group(
         "Limits",
         setting("maximumIterations", "-m --max-restarts", "Start the agent at most N times.", shows_default=True),
-        setting("waitTimeout"),
-        setting("pollInterval"),
+        "waitTimeout",
+        "pollInterval",
     ),
     *without(LIMITS, "maximum_iterations"),
     *without(PLACE, "pr"),  # a task ends with a file in its folder, not with a pull request
@@ -220,7 +186,7 @@ JOB = (
 WORK = (
     *group(
         "Backlog",
-        setting("work.jobs"),
+        "work.jobs",
         Option("--target BRANCH", "The branch to merge into (default: a new one, ralph/NAME/merged)."),
         Option("--push[=REMOTE/BRANCH]", "Merge into a remote's branch (default: the upstream of the current branch)."),
     ),
@@ -228,8 +194,8 @@ WORK = (
     *group(
         "Backlog",
         Option("--db URL", "Share the backlog with other machines: postgresql://HOST/NAME."),
-        setting("work.returns"),
-        setting("work.allowRed"),
+        "work.returns",
+        "work.allowRed",
         Option("--max-cost USD", "Start nothing that would cost more in total."),
         Option("--max-time TIME", "End after this long (90, 90s, 5m, 1h30m)."),
         copy.copy(DIRECTORY),

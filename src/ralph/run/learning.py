@@ -103,14 +103,7 @@ def parse_note(answer: str, claims: Iterable[Claim] = ()) -> str:
 
 
 def learn(
-    run: Run,
-    stop: Stop,
-    request: RunRequest,
-    *,
-    parts: Parts,
-    context: Context,
-    trees: Trees,
-    claims: Iterable[Claim],
+    run: Run, stop: Stop, request: RunRequest, *, parts: Parts, context: Context, trees: Trees, claims: Iterable[Claim]
 ) -> Run:
     """After a run that is done, ask the agent for a note, and undo what it changes while it answers."""
     if stop.outcome is not Outcome.DONE or context.interrupt.level or run.last is None or request.notes_file is None:
@@ -127,8 +120,7 @@ def learn(
         return run.spending(turn.usage)
     notes = add_note(known, note)
     if not note and not turn.failure and _words(turn.text) != _words(NOTHING):
-        text = "no note is written: the agent's answer is not one sentence"
-        context.tell(events.Notice(text))
+        context.tell(events.Notice("no note is written: the agent's answer is not one sentence"))
     if notes != known:
         write_notes(request.notes_file, notes)
         context.tell(events.Notice(f"learned: {notes[-1]}", "info"))

@@ -102,10 +102,9 @@ class Option(click.Option):
         if self.kind == "flag":
             return None
         if self.choices:
-            is_optional = self.kind == "optional"
-            return (
-                ParsedType(self._parse_choice, " or ".join(self.choices)) if is_optional else click.Choice(self.choices)
-            )
+            if self.kind == "optional":  # the value may be left out
+                return ParsedType(self._parse_choice, " or ".join(self.choices))
+            return click.Choice(self.choices)
         if value in ("FILE", "DIR"):
             return click.Path()  # for shell completion; whether it exists is checked later
         return NUMBERS.get(self.kind, click.STRING)
@@ -224,11 +223,12 @@ def setting(
     )
 
 
-def group(title: str, *options: Option) -> tuple[Option, ...]:
-    """Put options under one heading of the help."""
-    for option in options:
+def group(title: str, *options: Option | str) -> tuple[Option, ...]:
+    """Put options under one heading of the help. A string is the key of a setting, for its usual option."""
+    grouped = tuple(setting(option) if isinstance(option, str) else option for option in options)
+    for option in grouped:
         option.group = title
-    return options
+    return grouped
 
 
 def only(options: tuple[Option, ...], *names: str) -> tuple[Option, ...]:

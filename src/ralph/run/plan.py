@@ -114,7 +114,13 @@ def prepare(
     rules = load_rules(settings.rules, rules, place.workspace)
     if request.notes_file and (notes := read_own_notes(request)):
         rules = (*rules, carry_notes(notes))
-    agents = () if make_agent else _find_agents(request, place, run_id, env)
+    agents: tuple[Choice, ...] = ()
+    if make_agent is None:
+        try:
+            agents = choices(settings, env, request.workspace)
+        except UserError as error:
+            place.end(Run(id=run_id), Stop(Outcome.FATAL, error.advice), None)
+            raise
     texts = [*describe_limits(agents, settings, place.writable)]
     if settings.exams and not settings.sandbox.enabled and story is None:
         texts.append(COULD_READ)
@@ -130,11 +136,3 @@ def prepare(
         story=story,
         publish_to=target,
     )
-
-
-def _find_agents(request: RunRequest, place: Place, run_id: str, env: Mapping[str, str]) -> tuple[Choice, ...]:
-    try:
-        return choices(request.settings, env, request.workspace)
-    except UserError as error:
-        place.end(Run(id=run_id), Stop(Outcome.FATAL, error.advice), None)
-        raise

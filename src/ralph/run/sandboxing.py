@@ -57,9 +57,13 @@ def open_run_sandbox(context: Context, chosen: Sequence[Choice], sealed: bool = 
     hosts = reachable_hosts(settings, chosen, context.env)
     sandbox = open_sandbox(request, place.folder(context.env), place.run_id, hosts, context.keeper)
     try:
-        for choice in chosen:
-            if choice.module.SANDBOX:
-                _copy_home_files(choice.module.SANDBOX.copied, context.env, request.private_home)
+        # Files that agents replace, such as their settings. Changes stay in the sandbox.
+        for path in [path for choice in chosen if choice.module.SANDBOX for path in choice.module.SANDBOX.copied]:
+            source, target = _at_home(path, context.env), request.private_home + path.removeprefix("~")
+            with suppress(FileNotFoundError):
+                if not os.path.exists(target) or os.stat(source).st_mtime > os.stat(target).st_mtime:
+                    os.makedirs(os.path.dirname(target), exist_ok=True)
+                    copy2(source, target)
         yield sandbox
     finally:
         sandbox.close()
@@ -70,6 +74,7 @@ def sandbox_request(
 ) -> SandboxRequest:
     """Return what the sandbox of this run needs. Creates nothing."""
     choice_of_user, folder = settings.sandbox, place.folder(env)
+    started = [choice.module.invocation(choice.request()).argv for choice in chosen]
     needs = [choice.module.SANDBOX for choice in chosen if choice.module.SANDBOX]
     states = [AgentState(path, need.fixed) for need in needs if (path := _state_folder(need, env))]
     if place.task:
@@ -82,7 +87,7 @@ def sandbox_request(
         private_tmp=f"{env.get('TMPDIR') or '/tmp'}/ralph-{place.run_id}",
         ralph_folders=(os.path.realpath(place.task),) if place.task else (),
         run_folder=place.run_folder,
-        programs=tuple(_command_line(choice, env, place.root) for choice in chosen),
+        programs=tuple((find_program(words[0], env, place.root), *words[1:]) for words in started),
         states=tuple(states),
         agent_files=tuple(_at_home(path, env) for need in needs for path in need.shown),
         read=choice_of_user.read,
@@ -113,11 +118,6 @@ def validate_sandbox(settings: Settings, workspace: str, env: Mapping[str, str],
         raise UserError("--keep-children does not work with --sandbox: nothing outlives a sandbox", "leave one out")
 
 
-def _command_line(choice: Choice, env: Mapping[str, str], cwd: str) -> tuple[str, ...]:
-    argv = choice.module.invocation(choice.request()).argv
-    return (find_program(argv[0], env, cwd), *argv[1:])
-
-
 def _state_folder(need: SandboxNeeds, env: Mapping[str, str]) -> str:
     """Return the folder with the agent's login; empty if there is none: then the agent creates one inside."""
     named = env.get(need.variable, "") if need.variable else ""
@@ -127,16 +127,6 @@ def _state_folder(need: SandboxNeeds, env: Mapping[str, str]) -> str:
 
 def _at_home(path: str, env: Mapping[str, str]) -> str:
     return (env.get("HOME") or os.path.expanduser("~")) + path.removeprefix("~")
-
-
-def _copy_home_files(paths: Sequence[str], env: Mapping[str, str], home: str) -> None:
-    """Copy files that agents replace, such as their settings, into the private home. Changes stay in the sandbox."""
-    for path in paths:
-        source, target = _at_home(path, env), home + path.removeprefix("~")
-        with suppress(FileNotFoundError):
-            if not os.path.exists(target) or os.stat(source).st_mtime > os.stat(target).st_mtime:
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                copy2(source, target)
 
 
 def _named_urls(choice: Choice, env: Mapping[str, str]) -> Iterator[str]:

@@ -21,7 +21,7 @@ DECODERS = ("loads", "safe_load", "raw_decode")
 FLAT = {
     *("agents/wire.py:_repair", "backlog/json_backlogs.py:spans", "backlog/trackers.py:_pages"),
     *("sandbox/network.py:_read_first_pid", "settings/source.py:_is_in_range", "settings/source.py:_read_object"),
-    *("process/channel.py:receive", "process/keeper_program.py:fork_and_exec", "store/journal.py:_sealed"),
+    *("process/keeper_program.py:receive", "process/keeper_program.py:fork_and_exec", "store/journal.py:_sealed"),
 }
 OF_THE_SYSTEM = ("/proc/", "/sys/", "devnull", "ttyname")
 # Anyone who opens a file otherwise says why.
@@ -32,10 +32,9 @@ OTHERWISE = {
     "web/application.py": "a part of ralph itself",
     "fleet/database.py": "a part of ralph itself",
     "store/mailbox.py": "called by the agent itself, in its box",
-    "sandbox/bubblewrap.py": "settings of the kernel",
     "process/descendants.py": "what the kernel tells of processes",
     "process/keeper_program.py": "a pipe of its own",
-    "sandbox/sandbox.py": "a file that was made a moment ago, to see whether a box holds",
+    "sandbox/sandbox.py": "settings of the kernel, and a file that was made a moment ago, to see whether a box holds",
     "doctor/machine.py": "the log of a trial of its own, in a folder that it made",
     "process/streams.py": "a log that was opened before",
 }

@@ -21,9 +21,8 @@ from ralph.errors import UserError
 from ralph.git import locks, merging, worktrees
 from ralph.git import remote as remote_module
 from ralph.git.client import Git, git_at
-from ralph.git.configuration import push_settings, read_settings
 from ralph.git.merging import changed_files, merge_commits, move_target, refuse_old_git, unmerged
-from ralph.git.remote import Remote
+from ralph.git.remote import Remote, push_settings, read_settings
 from ralph.git.worktrees import Worktree, checked_out_at
 
 

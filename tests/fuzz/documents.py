@@ -25,7 +25,7 @@ from ralph.core.prompts import own_words
 from ralph.core.state import Activity
 from ralph.core.tasks_file import tasks_in_json
 from ralph.errors import UserError
-from ralph.git import diffs
+from ralph.git import checkpoints
 from ralph.history.evidence import evidence_of
 from ralph.history.feed import history_of
 from ralph.history.work_history import fold_work, todo_of
@@ -41,8 +41,8 @@ from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style
 from ralph.store import journal
 from ralph.store.folder import RunFolder
+from ralph.store.journal import load_run
 from ralph.store.mailbox import Mailbox
-from ralph.store.stored_run import load_run
 from ralph.supervise import bus
 from ralph.web.pieces import RecentPieces
 
@@ -403,10 +403,10 @@ TALK: dict[str, Document] = {
         grown(lambda n: f"+line {n}\n", "diff --git a/f b/f\n+++ b/f\n@@ -1 +1 @@\n"),
         READERS["a patch"],
     ),
-    "one line of a patch": (grown(lambda n: "+word"), lambda said: diffs._split_pairs(said.encode())),
+    "one line of a patch": (grown(lambda n: "+word"), lambda said: checkpoints._split_pairs(said.encode())),
     "trees that are the same": (
         grown(lambda n: f"{n:040x} {n + 1:040x}\n"),
-        lambda said: diffs._split_pairs(said.encode()),
+        lambda said: checkpoints._split_pairs(said.encode()),
     ),
     "paragraphs": (grown(lambda n: f"Paragraph {n} with `code` and **bold**.\n\n"), READERS["prose"]),
     "a table": (grown(lambda n: f"| a{n} | b |\n"), READERS["Markdown in a report"]),

@@ -9,10 +9,9 @@ import pytest
 
 from ralph.core.model import FileChange
 from ralph.errors import UserError
-from ralph.git.checkpoints import Checkpoints
-from ralph.git.diffs import changed_files, diff, patch
+from ralph.git.checkpoints import Checkpoints, changed_files, diff, patch
 from ralph.git.index import tree_of
-from ralph.process.process import CHUNK
+from ralph.process.lifecycle import CHUNK
 from ralph.run.context import Context
 from ralph.run.trees import GitTrees
 from ralph.store.folder import RunFolder

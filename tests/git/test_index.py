@@ -12,7 +12,7 @@ import pytest
 from ralph.errors import UserError
 from ralph.git import index
 from ralph.git import index as index_module
-from ralph.git.diffs import changed_files, diff
+from ralph.git.checkpoints import changed_files, diff
 from ralph.git.index import head_of, is_run_data, parse_status, tree_of, walk_fingerprint
 
 CHANGES: dict[str, Callable[[Any], object]] = {

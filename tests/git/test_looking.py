@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
+from ralph.git.checkpoints import changed_files, diff
 from ralph.git.client import find_git
-from ralph.git.diffs import changed_files, diff
 from ralph.git.index import tree_of
 
 Plant = Callable[[Any, str], None]

@@ -12,8 +12,8 @@ import pytest
 
 from ralph.process import keeper as keeper_module
 from ralph.process import keeper_program
-from ralph.process.channel import Channel
 from ralph.process.keeper import Keeper
+from ralph.process.keeper_program import Channel
 from ralph.process.program import Command
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ralph.process.deadline import Cancelled, Deadline
-from ralph.process.process import Process, kill_running_commands
+from ralph.process.lifecycle import kill_running_commands
+from ralph.process.process import Process
 from ralph.process.program import Command
-from ralph.process.signals import Interrupt
+from ralph.process.signals import Cancelled, Deadline, Interrupt
 
 ENV = {"PATH": os.environ["PATH"]}
 

@@ -18,7 +18,8 @@ from ralph.process import keeper as keeper_module
 from ralph.process import keeper_program
 from ralph.process.descendants import RunningProcess, can_signal, descendants_of
 from ralph.process.keeper import Ended, Exited, Keeper, KeeperLost
-from ralph.process.process import Limits, Process
+from ralph.process.lifecycle import Limits
+from ralph.process.process import Process
 from ralph.process.program import Command
 from ralph.process.signals import Interrupt
 
@@ -282,7 +283,8 @@ DRIVER = """
 import os, signal, sys
 from ralph.process.signals import Interrupt
 from ralph.process.keeper import Keeper
-from ralph.process.process import Limits, Process
+from ralph.process.lifecycle import Limits
+from ralph.process.process import Process
 from ralph.process.program import Command
 
 keeper = Keeper.start()

@@ -6,7 +6,8 @@ import pytest
 
 from ralph.process import descendants, keeper_program
 from ralph.process.keeper import Keeper
-from ralph.process.process import Limits, Process
+from ralph.process.lifecycle import Limits
+from ralph.process.process import Process
 
 ESCAPES = {
     "in the background": "sleep {n} &",

@@ -13,7 +13,8 @@ import pytest
 
 from ralph.errors import UserError
 from ralph.process.keeper import Keeper
-from ralph.process.process import Limits, Process
+from ralph.process.lifecycle import Limits
+from ralph.process.process import Process
 from ralph.process.program import Command
 from ralph.process.signals import Interrupt
 

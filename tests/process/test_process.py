@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ralph.process.keeper import Keeper
-from ralph.process.parallel import run_in_parallel
-from ralph.process.process import Limits, Process, ask_program
+from ralph.process.lifecycle import Limits
+from ralph.process.process import Process, ask_program, run_in_parallel
 from ralph.process.program import CannotStart, Command, ProgramMissing, ProgramNotExecutable, find_program
 from ralph.process.signals import Interrupt
 from ralph.process.streams import LogFile

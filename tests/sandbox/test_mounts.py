@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from ralph.errors import UserError
-from ralph.sandbox.bubblewrap import Restrictions, explain_failure, find_bubblewrap, parse_version
 from ralph.sandbox.mounts import (
     IN_SANDBOX,
     GitFolders,
@@ -21,6 +20,7 @@ from ralph.sandbox.mounts import (
     required_folders,
     sandbox_environment,
 )
+from ralph.sandbox.sandbox import Restrictions, explain_failure, find_bubblewrap, parse_version
 
 HOME, WORKSPACE, GIT = "/home/ann", "/home/ann/work", "/home/ann/work/.git"
 FOLDERS = {"/etc/ssl/private", "/home/ann/work/secrets"}

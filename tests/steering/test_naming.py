@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from ralph.core.state import RunSummary
 from ralph.errors import UserError
-from ralph.store.find_run import find_run
 from ralph.store.folder import new_run_id
-from ralph.store.register import Listed
+from ralph.store.register import Listed, find_run
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]
@@ -110,8 +109,8 @@ def test_finding_one_of_many_runs_is_fast(monkeypatch: pytest.MonkeyPatch, tmp_p
     def seconds(number: int) -> float:
         ids = [f"{one:05}" for one in range(number)]
         known = [Listed(one, str(tmp_path / one), RunSummary(run=one), is_alive=False) for one in ids]
-        monkeypatch.setattr("ralph.store.find_run.runs_in", lambda ralph: known)
-        monkeypatch.setattr("ralph.store.find_run.runs", lambda env: known)
+        monkeypatch.setattr("ralph.store.register.runs_in", lambda ralph: known)
+        monkeypatch.setattr("ralph.store.register.runs", lambda env: known)
         began = time.thread_time()
         looked: list[str] = []
         assert find_run("", tmp_path, lambda run: looked.append(run.id) or "").id == ids[-1]

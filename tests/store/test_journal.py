@@ -18,8 +18,7 @@ from ralph.errors import UserError
 from ralph.loop import Parts, judge, run_loop
 from ralph.run.policy import make_policy
 from ralph.settings import Settings
-from ralph.store.journal import Journal, JournalReader, read_entries
-from ralph.store.stored_run import load_run
+from ralph.store.journal import Journal, JournalReader, load_run, read_entries
 from ralph.store.writer import Writer
 from ralph.testing import FakeWorkspace, ScriptedAgent
 

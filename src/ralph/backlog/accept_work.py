@@ -24,9 +24,8 @@ from ralph.git.client import Git, git_error, require_git
 from ralph.git.index import tree_with
 from ralph.git.locks import update_refs
 from ralph.history.work_history import work_history
-from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
-from ralph.process.signals import Interrupt
+from ralph.process.signals import Deadline, Interrupt
 from ralph.run.accept import DISCARDED, NotAccepted, refuse_without_branch
 from ralph.store.register import Listed
 

@@ -23,7 +23,7 @@ from ralph.core.work_events import TaskListed, TaskQueued, TaskWithdrawn, WorkEv
 from ralph.errors import UserError
 from ralph.files import read_given, replace_file
 from ralph.git.client import Git
-from ralph.process.deadline import Deadline
+from ralph.process.signals import Deadline
 
 FORMATS = {
     "boxes": Format(read_boxes, tick_boxes),

@@ -25,7 +25,7 @@ from ralph.core.text import one_line, tail
 from ralph.core.work_events import GATE, TaskParked, TaskQueued, TaskWarned, WorkEvent, after_loop
 from ralph.errors import UNREADABLE, UserError, complaint_in
 from ralph.files import open_file, open_fresh
-from ralph.process.detached import DetachedProcess
+from ralph.process.program import DetachedProcess
 from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
 

@@ -33,9 +33,8 @@ from ralph.core.work_events import GATE, after_merge, work_summary
 from ralph.errors import UserError
 from ralph.git import merging
 from ralph.git.client import Git, require_git
-from ralph.git.configuration import GitSettings, push_settings, read_settings
-from ralph.process.deadline import Deadline
-from ralph.process.signals import Interrupt
+from ralph.git.remote import GitSettings, push_settings, read_settings
+from ralph.process.signals import Deadline, Interrupt
 from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
 

@@ -23,13 +23,11 @@ from ralph.errors import UserError
 from ralph.files import acquire_lock, open_file
 from ralph.git import merging, worktrees
 from ralph.git.client import Git, require_git
-from ralph.git.configuration import GitSettings, refuse_changed_push
 from ralph.git.merging import Branch, Candidate
-from ralph.git.remote import Remote, push_refusal
-from ralph.process.deadline import Deadline
+from ralph.git.remote import GitSettings, Remote, push_refusal, refuse_changed_push
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
-from ralph.process.signals import Interrupt
+from ralph.process.signals import Deadline, Interrupt
 from ralph.run.checks import Checks, Exams
 from ralph.run.context import Context
 from ralph.run.copies import fill_worktree, open_check_sandbox

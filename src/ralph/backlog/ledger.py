@@ -16,7 +16,7 @@ from ralph.core.backlog import Board, displayed_states
 from ralph.core.secrets import Redactor
 from ralph.core.state import RunSummary
 from ralph.core.work_events import WorkState, copy_state, next_state
-from ralph.process.deadline import Deadline
+from ralph.process.signals import Deadline
 from ralph.run.notify import Notification, Notifier
 from ralph.show.works import Row, WorkScreen, count_states, last_line, rows
 from ralph.store.folder import RunFolder

@@ -25,10 +25,9 @@ from ralph.git import merging, worktrees
 from ralph.git.client import Git, require_git
 from ralph.git.worktrees import Worktree, WrongWorktree, commit_all
 from ralph.loop import Parts, Workspace
-from ralph.process.deadline import Deadline
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
-from ralph.process.signals import Interrupt
+from ralph.process.signals import Deadline, Interrupt
 from ralph.run.context import Context
 from ralph.run.exam_commands import hide_exams
 from ralph.run.plan import Place
@@ -38,7 +37,7 @@ from ralph.run.request import RunRequest
 from ralph.settings import Settings, override
 from ralph.settings.schema import ExamCommand
 from ralph.store.folder import RunFolder, prepare
-from ralph.store.stored_run import load_run
+from ralph.store.journal import load_run
 
 RETURNED = (
     "The merge gate refused the work on this task, for the reason below. Since then the target, with everything that "

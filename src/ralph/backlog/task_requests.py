@@ -10,9 +10,8 @@ from ralph.core.work_events import GateFinished, TaskQueued, TaskWithdrawn, Work
 from ralph.errors import UserError
 from ralph.history.work_history import work_history
 from ralph.run.control import wake
-from ralph.store.find_run import find_run, find_workspace
 from ralph.store.mailbox import Mailbox
-from ralph.store.register import Listed
+from ralph.store.register import Listed, find_run, find_workspace
 
 TASK_REQUEST = ".wish"
 

@@ -14,9 +14,8 @@ from ralph.backlog.work_order import WorkOrder
 from ralph.errors import UserError
 from ralph.git import merging, worktrees
 from ralph.git.client import Git
-from ralph.git.configuration import GitSettings, refuse_changed_push
 from ralph.git.locks import remove_stale_locks, remove_stale_packed_refs_lock, remove_stale_ref_locks
-from ralph.git.remote import Remote, push_refusal
+from ralph.git.remote import GitSettings, Remote, push_refusal, refuse_changed_push
 from ralph.git.worktree_setup import is_prepared
 from ralph.git.worktrees import Worktree, worktree_lock
 from ralph.process.signals import Interrupt

@@ -19,9 +19,9 @@ from ralph.errors import UNREADABLE, UserError
 from ralph.files import MOST_BYTES
 from ralph.forge.host import issue_goal, readable
 from ralph.git.client import user_environment
-from ralph.process.deadline import Deadline
 from ralph.process.process import Process
 from ralph.process.program import Command, own_program
+from ralph.process.signals import Deadline
 
 QUERY_TIMEOUT = 60.0  # seconds
 HARMLESS = ("after", "touches")

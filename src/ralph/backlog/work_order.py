@@ -20,15 +20,13 @@ from ralph.errors import UNREADABLE, UserError
 from ralph.files import save_file
 from ralph.git import merging
 from ralph.git.client import Git, require_git
-from ralph.git.configuration import GitSettings
 from ralph.git.merging import Reserved
-from ralph.git.remote import Remote
+from ralph.git.remote import GitSettings, Remote
 from ralph.git.worktrees import Worktree, checked_out_at, worktree_named
 from ralph.run.sandboxing import validate_sandbox
 from ralph.settings import Settings, override
-from ralph.store.folder import RunFolder, new_run_id
+from ralph.store.folder import RunFolder, backlog_order_folder, new_run_id, read_order
 from ralph.store.mailbox import Mailbox
-from ralph.store.orders import backlog_order_folder, read_order
 from ralph.store.register import read_summary
 
 ORDER, REQUEST, TASKS = "work.json", "gate.json", "tasks"

@@ -23,7 +23,7 @@ from msgspec.structs import fields, replace
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 from ralph.errors import UNREADABLE
-from ralph.process.detached import DetachedProcess
+from ralph.process.program import DetachedProcess
 from ralph.process.signals import defer_signals
 
 MAX_ARGUMENTS = 1_000_000

@@ -37,15 +37,14 @@ from ralph.process.signals import Interrupt
 from ralph.run.agents import SIDE, Choice, CliAgent, choices, duties, workers
 from ralph.run.context import Context
 from ralph.run.options import Option
-from ralph.sandbox.bubblewrap import find_bubblewrap, parse_version
 from ralph.sandbox.discovery import SandboxRequest
-from ralph.sandbox.sandbox import open_sandbox
+from ralph.sandbox.sandbox import find_bubblewrap, open_sandbox, parse_version
 from ralph.settings import AgentChoice, Settings, load
 from ralph.settings.trust import refuse_untrusted
 from ralph.show.outlet import Style, choose
 from ralph.show.words import duration, money, width
 from ralph.store.folder import RunFolder, TurnFolder
-from ralph.store.orphans import find_orphans
+from ralph.store.register import find_orphans
 
 FindingState = Literal["ok", "note", "warn", "fail"]
 

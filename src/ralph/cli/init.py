@@ -20,7 +20,7 @@ from ralph.planning.plans import try_checks
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run.options import Option
-from ralph.sandbox.bubblewrap import find_bubblewrap
+from ralph.sandbox.sandbox import find_bubblewrap
 from ralph.settings.detect_checks import detect_checks
 from ralph.settings.load import load, merge, normalize, resolve
 from ralph.settings.read import read_file

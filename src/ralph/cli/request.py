@@ -26,13 +26,12 @@ from ralph.run.options import PRESET_OF, as_settings, set_key
 from ralph.run.policy import make_composer, make_policy, refuse_endless
 from ralph.run.request import RunRequest
 from ralph.run.sandboxing import RunPlace, reachable_hosts, sandbox_request
-from ralph.sandbox.bubblewrap import find_bubblewrap
 from ralph.sandbox.discovery import find_view
 from ralph.sandbox.mounts import bubblewrap_command, mount_table
+from ralph.sandbox.sandbox import find_bubblewrap
 from ralph.settings import LoadedSettings, format_duration, load
 from ralph.show.words import done_when
-from ralph.store.find_run import Objection, find_run, find_workspace, why_not_begun
-from ralph.store.register import Listed
+from ralph.store.register import Listed, Objection, find_run, find_workspace, why_not_begun
 
 MAX_ITERATIONS = 200  # what "unlimited" means: a stuck agent can't run for ever
 YAML_ENDINGS = (".yaml", ".yml")

@@ -21,16 +21,14 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean as cleaned
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError, complain
-from ralph.git.checkpoints import Checkpoints
+from ralph.git.checkpoints import Checkpoints, changed_files, patch
 from ralph.git.client import Git
-from ralph.git.diffs import changed_files, patch
 from ralph.git.index import tree_of
 from ralph.history.evidence import evidence_of, lines_in
 from ralph.history.feed import history_now, history_of, home_repository, repository_with_checkpoints
-from ralph.process.deadline import Deadline
-from ralph.process.detached import DetachedProcess
 from ralph.process.keeper import Keeper
-from ralph.process.signals import Interrupt, ignore_ctrl_c
+from ralph.process.program import DetachedProcess
+from ralph.process.signals import Deadline, Interrupt, ignore_ctrl_c
 from ralph.run import control
 from ralph.run import request as requests
 from ralph.run.accept import NotAccepted, accept_run, discard_run, why_no_branch
@@ -47,11 +45,9 @@ from ralph.show.outlet import choose
 from ralph.show.report import REPORT_FILE, ReportForm, render_report
 from ralph.show.screen import make_screen
 from ralph.show.summary import proof_lines
-from ralph.store.exam_output import load_exam_outputs
-from ralph.store.journal import Journal
-from ralph.store.orphans import kill_orphans
-from ralph.store.register import Listed, run_at
-from ralph.store.stored_run import load_run
+from ralph.store.folder import load_exam_outputs
+from ralph.store.journal import Journal, load_run
+from ralph.store.register import Listed, kill_orphans, run_at
 from ralph.store.writer import Writer
 
 

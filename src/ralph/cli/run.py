@@ -24,9 +24,8 @@ from ralph.core.text import clean, listed, nickname
 from ralph.errors import UserError, complain, to_install
 from ralph.files import state_folder
 from ralph.planning.plans import with_tasks
-from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
-from ralph.process.signals import ANNOUNCEMENT, Interrupt, interrupt_on_signals
+from ralph.process.signals import ANNOUNCEMENT, Deadline, Interrupt, interrupt_on_signals
 from ralph.run import command_options
 from ralph.run.context import Tick
 from ralph.run.launch import Launched
@@ -42,8 +41,8 @@ from ralph.settings.trust import Untrusted
 from ralph.show.outlet import Ndjson
 from ralph.show.screen import make_screen
 from ralph.store.folder import new_run_id
+from ralph.store.journal import StoredRun
 from ralph.store.register import runs, runs_in
-from ralph.store.stored_run import StoredRun
 
 MIN_TEXTUAL = 8  # the first version that leaves the colours to the terminal
 

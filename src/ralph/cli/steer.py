@@ -23,10 +23,9 @@ from ralph.run import request as requests
 from ralph.run.options import Option
 from ralph.run.request import RunRequest
 from ralph.settings import override
-from ralph.store.find_run import find_workspace
+from ralph.store.journal import StoredRun, load_run
 from ralph.store.mailbox import Mailbox, ask_by_file
-from ralph.store.register import run_at, runs_in
-from ralph.store.stored_run import StoredRun, load_run
+from ralph.store.register import find_workspace, run_at, runs_in
 from ralph.supervise.supervision import supervise_task
 
 

@@ -18,7 +18,7 @@ from ralph.core.text import clean, escaped
 from ralph.errors import UserError, to_install
 from ralph.history.feed import history_now
 from ralph.history.overview import runs_now
-from ralph.process.detached import DetachedProcess
+from ralph.process.program import DetachedProcess
 from ralph.process.signals import ignore_ctrl_c
 from ralph.run.options import Option
 from ralph.show.outlet import GLYPHS, choose, terminal_size
@@ -26,10 +26,9 @@ from ralph.show.report import render_report
 from ralph.show.screen import make_screen
 from ralph.show.summary import render_history, run_list
 from ralph.show.works import sentence
-from ralph.store.exam_output import load_exam_outputs
+from ralph.store.folder import load_exam_outputs
 from ralph.store.journal import JournalReader, decode_entry
-from ralph.store.orphans import find_orphans
-from ralph.store.register import Listed, run_at
+from ralph.store.register import Listed, find_orphans, run_at
 
 
 @command(

@@ -44,8 +44,7 @@ from ralph.git.merging import contribution
 from ralph.git.remote import skipped_push_hook
 from ralph.history.evidence import task_evidence
 from ralph.history.work_history import WorkHistory, fold_work, work_history
-from ralph.process.deadline import Deadline
-from ralph.process.signals import ANNOUNCEMENT, Interrupt
+from ralph.process.signals import ANNOUNCEMENT, Deadline, Interrupt
 from ralph.run import command_options
 from ralph.run.agents import choices
 from ralph.run.exam_commands import COULD_READ, validate_exams
@@ -57,8 +56,7 @@ from ralph.show.outlet import Ndjson, choose, terminal_size
 from ralph.show.summary import exam_lines
 from ralph.show.work_report import html, markdown, merge_command, retry_command, summary
 from ralph.show.works import Row, lines, rows, table
-from ralph.store.exam_output import load_exam_outputs
-from ralph.store.folder import RunFolder, prepare, work_lock
+from ralph.store.folder import RunFolder, load_exam_outputs, prepare, work_lock
 from ralph.store.journal import read_entries
 from ralph.store.register import Listed
 from ralph.store.writer import enlist

@@ -30,7 +30,7 @@ from ralph.fleet.database import Database
 from ralph.fleet.log import is_complete, summarize
 from ralph.fleet.steering import WorkCopy
 from ralph.git.client import Git
-from ralph.git.configuration import GitSettings, push_settings, read_settings
+from ralph.git.remote import GitSettings, push_settings, read_settings
 from ralph.store.folder import RunFolder
 from ralph.store.writer import LineSink
 

@@ -20,9 +20,9 @@ from ralph.core.text import clean, one_line, tail
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import MOST_BYTES
 from ralph.git.client import Git, user_environment
-from ralph.process.deadline import Cancelled, Deadline
 from ralph.process.process import Process
 from ralph.process.program import Command
+from ralph.process.signals import Cancelled, Deadline
 
 PROGRAM = "gh"
 GITHUB = "github.com"

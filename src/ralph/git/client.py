@@ -1,15 +1,16 @@
 """The `Git` object: a repository, and the policy by which git runs in it.
 
-There are three policies. *look* runs nothing that the repository's settings, hooks or attributes name (`look.py`).
-*own* is for ralph's worktrees, refs and checkpoints: the user's filters and merge drivers apply, hooks do not. *user*
-is for commands that the user could have typed: their hooks and settings apply, but git may not prompt or open an
-editor.
+There are three policies. *look* runs nothing that the repository's settings, hooks or attributes name: git gets a
+private git folder with the repository's objects and none of its settings. The private folder of a run is in ralph's
+state folder, outside the workspace; it is written once, and later only its HEAD changes. *own* is for ralph's
+worktrees, refs and checkpoints: the user's filters and merge drivers apply, hooks do not. *user* is for commands that
+the user could have typed: their hooks and settings apply, but git may not prompt or open an editor.
 """
 
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from msgspec.structs import replace
 
 from ralph.core.text import head, short
 from ralph.errors import UserError
-from ralph.files import read_given
-from ralph.process.deadline import Cancelled, Deadline
+from ralph.files import make_folder, read_given, remove_tree, replace_file, state_folder, temporary_folder, write_file
 from ralph.process.process import Process
 from ralph.process.program import Command, own_program, search_path
+from ralph.process.signals import Cancelled, Deadline
+from ralph.store.folder import cannot_write
 
 # Settings that ralph's own commands do not take from the repository.
 PINNED_SETTINGS = (
@@ -351,3 +353,98 @@ def git_version(folder: str) -> tuple[int, ...]:
     """Return (2, 39) for git 2.39.5."""
     number = next((word for word in version_line(folder).split() if word[:1].isdigit()), "")
     return tuple(int(part) for part in number.split(".")[:2] if part.isdigit())
+
+
+# Settings that say how files are read, and cannot name a program.
+HARMLESS = frozenset({
+    "core.filemode", "core.ignorecase", "core.symlinks", "core.precomposeunicode", "core.checkstat", "core.trustctime",
+    "core.excludesfile", "core.attributesfile", "core.autocrlf", "core.eol", "extensions.objectformat",
+})  # fmt: skip
+SHA256_DIGITS = 64
+# Missing objects are not fetched, and only the settings of the private folder apply.
+LOOK_ENVIRONMENT = {
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_COUNT": "0",
+}
+
+
+def look_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
+    """Return where a run keeps its private git folder and index."""
+    return os.path.join(state_folder(env, "look"), run_id)
+
+
+def remove_look_folder(run_id: str, env: Mapping[str, str] = os.environ) -> None:
+    with suppress(OSError):
+        remove_tree(look_folder(run_id, env))
+
+
+class PrivateGitFolder:
+    """A private git folder for the working tree of `git`."""
+
+    def __init__(self, git: Git, folder: str) -> None:
+        self.git, self.folder = git, folder
+        self._head: str | None = None
+
+    def open(self) -> None:
+        """Write the folder, unless an earlier process of this run has written it."""
+        self._head = None
+        if os.path.exists(f"{self.folder}/config"):
+            return
+        listed = self.git.run("config", "--list", "-z").decode("utf-8", "surrogateescape")
+        settings = dict(entry.partition("\n")[::2] for entry in listed.split("\0") if entry)
+        try:
+            make_folder(f"{self.folder}/refs")
+            make_folder(f"{self.folder}/info")
+            for name in ("info/exclude", "info/attributes"):
+                with suppress(FileNotFoundError):
+                    write_file(f"{self.folder}/{name}", read_given(os.path.join(self.git.common_dir, name)))
+            kept = {name: value for name, value in settings.items() if name in HARMLESS}
+            replace_file(f"{self.folder}/config", _config(kept))  # last, because it marks the folder as complete
+        except OSError as error:
+            raise cannot_write(self.folder, error) from None
+
+    def at(self, head: str = "") -> Git:
+        """Return git with this commit as HEAD; if it is empty, there is no HEAD."""
+        if head != self._head:
+            try:
+                replace_file(f"{self.folder}/HEAD", _head(head))
+            except OSError as error:
+                raise cannot_write(self.folder, error) from None
+            self._head = head
+        return _looking(self.git, self.folder)
+
+
+@contextmanager
+def look_at_objects(git: Git, name: str) -> Iterator[Git]:
+    """Yield a git that reads only the repository's objects. `name` is the hash of any object: it shows the format."""
+    kept = {"extensions.objectformat": "sha256"} if len(name) == SHA256_DIGITS else {}
+    with temporary_folder() as folder:
+        os.mkdir(f"{folder}/refs")  # without it, git does not take the folder for one of its own
+        for file, content in (("config", _config(kept)), ("HEAD", _head(""))):
+            write_file(f"{folder}/{file}", content)
+        yield _looking(git, folder)
+
+
+def _looking(git: Git, folder: str) -> Git:
+    objects = os.path.join(git.common_dir, "objects")
+    if not os.path.isdir(objects):
+        raise GitError(f"{git.git_dir} is no longer a git repository", "restore it")
+    private = {"GIT_DIR": folder, "GIT_COMMON_DIR": folder, "GIT_OBJECT_DIRECTORY": objects}
+    return replace(git, policy=GitPolicy.LOOK, env=LOOK_ENVIRONMENT | private)
+
+
+def _head(commit: str) -> bytes:
+    return (commit or "ref: refs/heads/none").encode() + b"\n"
+
+
+def _config(settings: Mapping[str, str]) -> bytes:
+    version = 1 if "extensions.objectformat" in settings else 0
+    lines = ["[core]", f"\trepositoryformatversion = {version}", "\tbare = false"]
+    for name, value in settings.items():
+        section, _, key = name.partition(".")
+        quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        lines += [f"[{section}]", f'\t{key} = "{quoted}"']
+    return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from ralph.core.secrets import Redactor, secret_values
 from ralph.files import add_to_file, read_given, temporary_folder, write_file
-from ralph.git.client import Git, GitError, git_error
-from ralph.git.look import PrivateGitFolder
+from ralph.git.client import Git, GitError, PrivateGitFolder, git_error
 from ralph.store.folder import cannot_write
 
 BIG_FILE = 50_000_000  # bytes; larger new files are not saved

@@ -16,9 +16,9 @@ from ralph.errors import UserError
 from ralph.files import read_given
 from ralph.git.client import Env, Git, find_git, git_at, is_led_elsewhere, require_git, user_environment
 from ralph.git.index import MAX_INDEX, files_in, folders_to
-from ralph.process.deadline import Cancelled, Deadline
 from ralph.process.process import Process
 from ralph.process.program import Command
+from ralph.process.signals import Cancelled, Deadline
 
 # There may be many paths, with any name.
 PATHS_ON_STDIN = ("--pathspec-from-file=-", "--pathspec-file-nul")

@@ -15,8 +15,7 @@ from ralph.core import events as e
 from ralph.core.secrets import Redactor, redact_text, secret_values
 from ralph.core.text import both_ends, clean, nickname, short, tail
 from ralph.errors import UserError
-from ralph.git.checkpoints import Checkpoints
-from ralph.git.diffs import patch, patches_between
+from ralph.git.checkpoints import Checkpoints, patch, patches_between
 from ralph.history.feed import compare_trees, history_of, repository_with_checkpoints
 from ralph.history.run_history import RunHistory
 from ralph.history.work_history import WorkHistory

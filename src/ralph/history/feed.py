@@ -11,8 +11,8 @@ from msgspec import Struct
 from ralph.core import events as e
 from ralph.core.text import nickname
 from ralph.errors import UserError
+from ralph.git.checkpoints import changes_between
 from ralph.git.client import Git, find_git, require_git
-from ralph.git.diffs import changes_between
 from ralph.history.fold import UNCOUNTED, Fold
 from ralph.history.run_history import FactsNow, RunHistory
 from ralph.history.work_history import work_history

@@ -23,9 +23,8 @@ from ralph.hooks import loops
 from ralph.hooks.loops import Loop
 from ralph.hooks.transcript import Transcript, host_turn
 from ralph.loop import Parts, conclude, ending, run_loop
-from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
-from ralph.process.signals import Interrupt
+from ralph.process.signals import Deadline, Interrupt
 from ralph.run import request as requests
 from ralph.run.context import Clock, Context
 from ralph.run.parts import make_parts
@@ -34,11 +33,9 @@ from ralph.run.trees import Trees, make_trees
 from ralph.run.workspace import LocalWorkspace
 from ralph.settings import Settings, settings_files
 from ralph.settings.trust import SettingsWatch
-from ralph.store.folder import RunFolder, prepare
-from ralph.store.journal import Journal
+from ralph.store.folder import RunFolder, prepare, remove_orders
+from ralph.store.journal import Journal, load_run
 from ralph.store.mailbox import Mailbox, QuestionListener
-from ralph.store.orders import remove_orders
-from ralph.store.stored_run import load_run
 from ralph.store.writer import Writer
 
 RESERVED_TIME = 60.0  # seconds of the hook's time limit that are kept free for everything but checks

@@ -191,7 +191,8 @@ def start_of(pid: int) -> str | None:
         return None
     if HAS_PROC:
         found = _read_process(pid)
-        return f"{_boot_id()}+{int(found.started)}" if found else None  # ticks are counted from the last boot
+        boot_id = _read("/proc/sys/kernel/random/boot_id")[:8].decode()
+        return f"{boot_id}+{int(found.started)}" if found else None  # ticks are counted from the last boot
     state, *start = b"".join(_ps("-o", "state=,lstart=", "-p", str(pid))).decode().split() or [""]
     return None if not state or state.startswith("Z") else " ".join(start)
 
@@ -273,7 +274,8 @@ def _marked_environments() -> Iterator[tuple[int, list[bytes]]]:
     if HAS_PROC:
         environments = ((pid, _environ(pid).split(b"\0")) for pid in _pids())
     else:
-        environments = ((int(line.split()[0]), line.split()) for line in _ps_with_environments())
+        options = "-axEww" if sys.platform == "darwin" else "axeww"
+        environments = ((int(line.split()[0]), line.split()) for line in _ps(options, "-o", "pid=,command="))
     for pid, environ in environments:
         if f"{KEPT_MARK}=1".encode() not in environ and any(one.startswith(f"{MARK}=".encode()) for one in environ):
             yield pid, environ
@@ -287,18 +289,10 @@ def _environ(pid: int) -> bytes:
         return b""
 
 
-def _ps_with_environments() -> list[bytes]:
-    return _ps("-axEww" if sys.platform == "darwin" else "axeww", "-o", "pid=,command=")
-
-
 def _ps(*options: str) -> list[bytes]:
     with os.popen(" ".join(("ps", *options))) as ps:
         output: bytes = ps.buffer.read()  # type: ignore[attr-defined]  # names may be any bytes
     return output.splitlines()
-
-
-def _boot_id() -> str:
-    return _read("/proc/sys/kernel/random/boot_id")[:8].decode()
 
 
 def _read(path: str) -> bytes:

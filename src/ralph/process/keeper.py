@@ -15,9 +15,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.process.channel import Channel, Packet
 from ralph.process.descendants import MARK, descendants_of, exclude_spared, kill, kill_run
-from ralph.process.keeper_program import KILL_TIMEOUT, NAME, SHUTDOWN_GRACE
+from ralph.process.keeper_program import KILL_TIMEOUT, NAME, SHUTDOWN_GRACE, Channel, Packet, wait_readable
 from ralph.process.program import Command
 
 REPLY_TIMEOUT = 60.0  # seconds; everything that the keeper is asked for takes at most ten
@@ -56,15 +55,6 @@ class KeeperLost(UserError):
     def __init__(self) -> None:
         hint = "if nobody killed it, the system may be out of resources: see `ulimit -n` and `ulimit -v`"
         super().__init__(f"the process that cleans up after agents ({NAME}) was killed", hint)
-
-
-def keeper_lost_error(killed: int) -> UserError:
-    """Return the error that ends a run: without its keeper ralph can't promise that nothing survives."""
-    count = f"{killed} process{'' if killed == 1 else 'es'}"
-    return UserError(
-        f"the process that cleans up after agents ({NAME}) was killed; ralph killed what it had started: {count}",
-        "see what the agent did in its log; with --sandbox it cannot reach processes outside",
-    )
 
 
 class Keeper:
@@ -171,8 +161,8 @@ class Keeper:
         return Ended(message["others"])
 
     def _next_message(self, wait: bool = True) -> Packet:
-        if wait:
-            self._wait_readable(REPLY_TIMEOUT)
+        if wait and not wait_readable(self._channel, REPLY_TIMEOUT):
+            raise KeeperLost
         received = self._channel.receive()
         if received is None:
             raise KeeperLost
@@ -185,12 +175,17 @@ class Keeper:
         poll.register(self._channel, 0)
         return any(event & select.POLLHUP for _, event in poll.poll(0))
 
-    def replace(self) -> int:
-        """Kill what a lost keeper left, start a new keeper, and return the number of killed processes."""
+    def replace(self) -> UserError:
+        """Kill what a lost keeper left, and start a new keeper. Return the error that ends the run: without its keeper
+        ralph can't promise that nothing survives."""
         killed = self._kill_from_here()
         self._channel.close()
         self._start()
-        return killed
+        count = f"{killed} process{'' if killed == 1 else 'es'}"
+        return UserError(
+            f"the process that cleans up after agents ({NAME}) was killed; ralph killed what it had started: {count}",
+            "see what the agent did in its log; with --sandbox it cannot reach processes outside",
+        )
 
     def close(self) -> None:
         """End the keeper; returns when nothing is left below it."""
@@ -226,17 +221,13 @@ class Keeper:
             raise KeeperLost from error
         return self._requests
 
-    def _wait_readable(self, timeout: float) -> None:
-        poll = select.poll()
-        poll.register(self._channel, select.POLLIN)
-        if not poll.poll(timeout * 1000):
-            raise KeeperLost
-
     def _wait_for_exit(self) -> bool:
         """Wait until the keeper has closed its end and exited; return False if it was killed."""
-        self._wait_readable(CLOSE_TIMEOUT)
-        while self._channel.receive():  # drop unread reports
-            self._wait_readable(CLOSE_TIMEOUT)
+        is_open = True
+        while is_open:
+            if not wait_readable(self._channel, CLOSE_TIMEOUT):
+                raise KeeperLost
+            is_open = self._channel.receive() is not None  # unread reports are dropped
         try:
             _, status = os.waitpid(self.pid, 0)
         except ChildProcessError:  # the program around us collects all children

@@ -15,6 +15,8 @@ Requests ("do") and the events that answer them, with the same "id":
     release  exit, and leave running what is running
 """
 
+import array
+import ctypes
 import errno
 import json
 import os
@@ -23,11 +25,11 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from ralph.process.channel import Channel, Packet
 from ralph.process.descendants import (
     MARK,
     AlreadyAsked,
@@ -44,24 +46,83 @@ from ralph.process.descendants import (
     terminate,
     unique,
 )
-from ralph.process.system_calls import (
-    adopt_orphans,
-    die_with_parent,
-    leave_abstract_sockets,
-    leave_session_keyring,
-    set_process_name,
-)
+
+Packet = dict[str, Any]
 
 NAME = "loop-keeper"  # doesn't contain "ralph", so that `pkill ralph` spares it
 SHUTDOWN_GRACE = 2.0  # seconds from SIGTERM to SIGKILL when ralph is gone
 KILL_TIMEOUT = 5.0  # seconds from the first SIGKILL until survivors are given up
 FOREIGN_TIMEOUT = 0.3  # the same if all of them belong to other users: they can only end by themselves
-RALPH_EXIT_MS = 1000
-SANDBOX_POLL_MS = 10
+RALPH_EXIT_TIME = 1.0
+SANDBOX_POLL = 0.01
 IGNORED = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
 )
+MAX_DESCRIPTORS = 8
+CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0x40000000 if sys.platform == "linux" else 0)
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF = 444, 446  # the same numbers on every architecture
+KEYCTL_NUMBERS = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
+KEYCTL_GET_KEYRING_ID, KEYCTL_JOIN_SESSION_KEYRING, KEY_SPEC_SESSION_KEYRING = 0, 1, -3
+_LIBC = ctypes.CDLL(None)
+
+
+class Channel:
+    """One end of the connection: one JSON object per line over a socket, with file descriptors attached."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+
+    @classmethod
+    def pair(cls) -> "tuple[Channel, Channel]":
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        return cls(ours), cls(theirs)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, message: Packet, fds: Sequence[int] = ()) -> None:
+        data = json.dumps(message).encode() + b"\n"
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        sent = self._socket.sendmsg([data], rights)
+        if sent < len(data):  # even an empty send fails once the other end has read the message and closed
+            self._socket.sendall(data[sent:])
+
+    def receive(self) -> tuple[Packet, list[int]] | None:
+        """Block until the next message; return it with its descriptors, or None if the other end is closed."""
+        line, fds = b"", array.array("i")
+        while not line.endswith(b"\n"):
+            try:
+                # Peek first, so that bytes of the next message stay in the socket and keep it readable.
+                peeked = self._socket.recv(1 << 16, socket.MSG_PEEK)
+                size = peeked.find(b"\n") + 1 or len(peeked)
+                room = socket.CMSG_SPACE(MAX_DESCRIPTORS * fds.itemsize)
+                piece, ancillary, _, _ = self._socket.recvmsg(size or 1, room, CLOSE_ON_EXEC)
+            except ConnectionResetError:  # closed without having read our last message
+                return None
+            if not piece:
+                return None
+            for _, _, rights in ancillary:
+                fds.frombytes(rights[: len(rights) - len(rights) % fds.itemsize])
+            line += piece
+        for fd in fds if not CLOSE_ON_EXEC else ():
+            os.set_inheritable(fd, False)
+        return json.loads(line), list(fds)
+
+    def finish(self) -> None:
+        """Tell the other end that no message will follow."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def wait_readable(source: int | Channel, seconds: float) -> bool:
+    """Wait until there is something to read, or the other end is closed; return False after some seconds."""
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 class KeeperProgram:
@@ -117,7 +178,11 @@ class KeeperProgram:
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
 
     def _step(self) -> None:
-        for fd, _ in self._poll.poll(self._poll_timeout()):
+        timeout = None
+        if self._kill_at is not None:  # exits wake us; the short timeouts are for processes that /proc didn't show
+            remaining = self._kill_at - time.monotonic()
+            timeout = 1000 * (min(remaining, 0.05) if remaining > 0 else 0.02)
+        for fd, _ in self._poll.poll(timeout):
             if fd == self._child_exits:
                 os.read(fd, 4096)
             elif fd == self._ralph:
@@ -131,19 +196,13 @@ class KeeperProgram:
         if self._kill_at is not None:
             self._continue_killing(self._kill_at)
 
-    def _poll_timeout(self) -> float | None:
-        """Return milliseconds. Exits wake us; the short timeouts are for processes that /proc didn't show."""
-        if self._kill_at is None:
-            return None
-        remaining = self._kill_at - time.monotonic()
-        return 1000 * (min(remaining, 0.05) if remaining > 0 else 0.02)
-
     def _handle_request(self) -> None:
         received = self._channel.receive()
         if received is None:
             self._poll.unregister(self._channel)
-            if not self._ralph_closing:
-                self._wait_for_ralph()
+            if not self._ralph_closing and self._ralph >= 0:
+                # The kernel closes ralph's sockets before it ends the process, for which child runs look.
+                wait_readable(self._ralph, RALPH_EXIT_TIME)
             self._on_ralph_exit()
             return
         request, fds = received
@@ -163,13 +222,6 @@ class KeeperProgram:
                 self._ralph_closing, self._watched_run = True, ""
             case "release":
                 self._released, self._watched_run, self._cleanups = True, "", {}
-
-    def _wait_for_ralph(self) -> None:
-        """Wait a moment for ralph's exit: the kernel closes its sockets first, and child runs look for its process."""
-        poll = select.poll()
-        if self._ralph >= 0:
-            poll.register(self._ralph, select.POLLIN)
-            poll.poll(RALPH_EXIT_MS)
 
     def _on_ralph_exit(self) -> None:
         self._ralph_gone, self._spared = True, []
@@ -215,14 +267,12 @@ class KeeperProgram:
 
     def _wait_for_sandbox(self) -> None:
         """Wait for the sandbox's init process: it dies with bubblewrap, and everything inside dies with it."""
-        poll = select.poll()
-        poll.register(self._child_exits, select.POLLIN)
         deadline = time.monotonic() + KILL_TIMEOUT
         try:
             while time.monotonic() < deadline:
                 if os.waitpid(-1, os.WNOHANG)[0]:
                     continue
-                if poll.poll(SANDBOX_POLL_MS):
+                if wait_readable(self._child_exits, SANDBOX_POLL):
                     os.read(self._child_exits, 4096)
                 else:
                     kill(self._running())
@@ -247,20 +297,17 @@ class KeeperProgram:
         is_over = not self._has_children or (self._spared and not running)
         is_stuck = now > kill_at + KILL_TIMEOUT or now > self._reachable_at + FOREIGN_TIMEOUT
         if is_over or is_stuck:
-            self._report_end(running)
+            survivors = [process.pid for process in running]
+            others = {pid for pid, _ in self._asked} - {self._pid, *survivors}
+            self._send(self._kill_id, event="ended", others=len(others), survivors=survivors)
+            self._asked.clear()
+            self._kill_at = None
         elif now >= kill_at:
             self._asked.update((process.pid, process.name) for process in running)
             kill(running)
         elif now >= self._term_at:
             # SIGTERM would kill bubblewrap, and with it everything inside without a warning.
             terminate((one for one in running if one.pid != self._pid or not self._is_sandboxed), self._asked)
-
-    def _report_end(self, survivors: list[RunningProcess]) -> None:
-        pids = [process.pid for process in survivors]
-        others = {pid for pid, _ in self._asked} - {self._pid, *pids}
-        self._send(self._kill_id, event="ended", others=len(others), survivors=pids)
-        self._asked.clear()
-        self._kill_at = None
 
     def _running(self) -> list[RunningProcess]:
         running = descendants_of(os.getpid()) + [process for process in self._left_by_ralph if is_running(process)]
@@ -273,13 +320,10 @@ class KeeperProgram:
             self._channel.send({"id": request_id, **answer})
 
     def _run_cleanup(self, command: Packet) -> None:
-        nothing = os.open(os.devnull, os.O_RDWR)
-        try:
-            argv = command["argv"]
-            request = {"program": argv[0], "argv": argv, "cwd": "/", "env": command["env"], "sandboxed": False}
+        nothing, argv = os.open(os.devnull, os.O_RDWR), command["argv"]
+        request = {"program": argv[0], "argv": argv, "cwd": "/", "env": command["env"], "sandboxed": False}
+        with suppress(OSError):  # the next run cleans up
             os.waitpid(fork_and_exec(request, [nothing] * 3), 0)
-        except OSError:  # the next run cleans up
-            pass
 
 
 @cache
@@ -319,7 +363,13 @@ def _become(request: Packet, fds: list[int], keeper: int, signals: list[int], fa
         if request["sandboxed"]:
             leave_abstract_sockets()
             leave_session_keyring()
-        _exec(request["program"], request["argv"], request["env"])
+        program, argv, env = request["program"], request["argv"], request["env"]
+        try:
+            os.execve(program, argv, env)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+            os.execve("/bin/sh", ["sh", program, *argv[1:]], env)  # a script without a #! line, as a shell runs it
     except OSError as error:
         number, path = error.errno or errno.EINVAL, error.filename or path
     finally:
@@ -327,13 +377,54 @@ def _become(request: Packet, fds: list[int], keeper: int, signals: list[int], fa
         os._exit(127)
 
 
-def _exec(program: str, argv: list[str], env: dict[str, str]) -> NoReturn:
-    try:
-        os.execve(program, argv, env)
-    except OSError as error:
-        if error.errno != errno.ENOEXEC:
-            raise
-        os.execve("/bin/sh", ["sh", program, *argv[1:]], env)  # a script without a #! line, as a shell runs it
+# System calls that Python does not wrap, made through ctypes.
+
+
+def c_call(name: str, *values: int | bytes) -> int:
+    """Call a function of the C library and return its result."""
+    arguments = [ctypes.c_long(value) if isinstance(value, int) else value for value in values]
+    return int(getattr(_LIBC, name)(*arguments))
+
+
+def adopt_orphans() -> bool:
+    """Make this process the parent of every orphan below it; return False if the system can't do that."""
+    return sys.platform == "linux" and c_call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when `parent` dies; exit now if it already has."""
+    if sys.platform == "linux":
+        c_call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(127)
+
+
+def set_process_name(name: str) -> None:
+    """Set the name that `ps` and `pkill` see (at most 15 bytes)."""
+    with suppress(OSError), open("/proc/self/comm", "wb", buffering=0) as comm:  # without /proc
+        comm.write(name.encode())
+
+
+def leave_abstract_sockets() -> None:
+    """Make sockets without a path that were created outside unreachable, by a Landlock scope (Linux 6.12).
+
+    They belong to the network namespace, which a sandbox may share with the rest of the machine.
+    """
+    ruleset_attr = bytes(16) + (1).to_bytes(8, sys.byteorder)
+    ruleset = c_call("syscall", LANDLOCK_CREATE_RULESET, ruleset_attr, len(ruleset_attr), 0)
+    if ruleset >= 0:
+        c_call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        c_call("syscall", LANDLOCK_RESTRICT_SELF, ruleset, 0)
+        os.close(ruleset)
+
+
+def leave_session_keyring() -> None:
+    """Join an empty keyring: the user's session keyring (Kerberos, for example) is open to all their processes."""
+    keyctl = KEYCTL_NUMBERS.get(os.uname().machine, 0)
+    if not keyctl or c_call("syscall", keyctl, KEYCTL_JOIN_SESSION_KEYRING, 0) >= 0:
+        return
+    if c_call("syscall", keyctl, KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0) > 0:
+        raise OSError(errno.EDQUOT, "cannot leave the keyring of the session")
 
 
 def main() -> None:

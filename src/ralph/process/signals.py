@@ -1,4 +1,4 @@
-"""Signals that ask ralph to stop, and SIGHUP for child processes when ralph dies."""
+"""Signals that ask ralph to stop, the time left for its commands after one, and SIGHUP for children when ralph dies."""
 
 import fcntl
 import math
@@ -18,6 +18,8 @@ NUDGE = signal.SIGURG  # wakes a sleeping run: there is something to look at
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_NAP = 30.0  # seconds; a suspended machine is noticed this late
 URGENT_GRACE = 0.4  # seconds from SIGTERM to SIGKILL after a second Ctrl-C
+URGENT_TIME = 0.3  # seconds for all commands together after a second Ctrl-C
+CLOSING_TIME = 5.0  # seconds for what is still recorded when the run's time is over
 
 
 def _announce() -> None:
@@ -153,15 +155,13 @@ class Interrupt:
     def acknowledge(self) -> None:
         try:
             while arrived := os.read(self._reader, 512):
-                self._pass_on(bytes(number for number in arrived if number and number not in self._before))
+                # Signals that aren't ours go to the wakeup descriptor that was set before, such as asyncio's.
+                others = bytes(number for number in arrived if number and number not in self._before)
+                if others and self._wakeup_before >= 0:
+                    with suppress(OSError):  # it is full, or gone
+                        os.write(self._wakeup_before, others)
         except BlockingIOError:
             pass
-
-    def _pass_on(self, numbers: bytes) -> None:
-        """Pass signals that aren't ours to the wakeup descriptor that was set before, such as asyncio's."""
-        if numbers and self._wakeup_before >= 0:
-            with suppress(OSError):  # it is full, or gone
-                os.write(self._wakeup_before, numbers)
 
     def wait(self, seconds: float, tick: Callable[[float], bool] | None = None) -> bool:
         """Sleep for some seconds, including the time that the machine is suspended; return True when interrupted.
@@ -213,6 +213,54 @@ class Cancellation(Interrupt):
             self._cancel.wait(min(remaining, nap))
             self.check()
         return self.level > 0
+
+
+class Cancelled(TimeoutError):
+    """A command was not waited for, because the run is interrupted or its time is over."""
+
+
+class Deadline:
+    """The time limit that the commands of one run share. They get the run's mark, and end when it is interrupted.
+
+    `grace` is how many seconds all commands together may take after a first Ctrl-C; `time_left` returns the seconds
+    until the run's own time is over. No program inside the `untrusted` folders is used: a sandboxed agent can write
+    there, and these commands run outside the sandbox.
+    """
+
+    untrusted: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        interrupt: Interrupt,
+        run_id: str = "",
+        grace: float = 30.0,
+        time_left: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        self.interrupt, self.run_id, self._grace, self.time_left = interrupt, run_id, grace, time_left
+        self._level, self._ends_at = 0, math.inf
+
+    def remaining(self) -> float:
+        """Return the seconds that commands may still take."""
+        level, now = self.interrupt.level, time.monotonic()
+        if not level and self.time_left() <= 0:
+            level = 1
+            self._ends_at = min(self._ends_at, now + CLOSING_TIME)
+        if level > self._level:
+            self._level = level
+            self._ends_at = min(self._ends_at, now + (self._grace if level == 1 else URGENT_TIME))
+        return self._ends_at - now
+
+    def is_over(self) -> bool:
+        """Return whether the run's time is over, including the time for recording what it did."""
+        return self.time_left() <= 0 and self.remaining() <= 0
+
+    @property
+    def is_urgent(self) -> bool:
+        return self.interrupt.level > 1
+
+    @property
+    def reason(self) -> str:
+        return f"received {self.interrupt.reason}" if self.interrupt.level else "the time of the run is over"
 
 
 def hang_up_on_close(reader: int, pid: int) -> None:

@@ -20,17 +20,15 @@ from ralph.core.text import clean, head, listed, nickname, one_line, plural, tai
 from ralph.errors import UserError
 from ralph.git import merging, worktrees
 from ralph.git.checkpoints import Checkpoints, Rewound
-from ralph.git.client import Git, find_git, git_error, user_environment
+from ralph.git.client import Git, find_git, git_error, look_folder, user_environment
 from ralph.git.index import PrivateIndex
 from ralph.git.locks import update_refs
-from ralph.git.look import look_folder
 from ralph.git.scm import operation_in_progress
 from ralph.git.worktrees import Worktree
 from ralph.history.feed import repository_of
-from ralph.process.deadline import Deadline
 from ralph.process.keeper import Keeper
 from ralph.process.program import Command
-from ralph.process.signals import Interrupt
+from ralph.process.signals import Deadline, Interrupt
 from ralph.run import request as requests
 from ralph.run.checks import Checks, Exams
 from ralph.run.context import Context
@@ -40,13 +38,10 @@ from ralph.run.followups import make_runner
 from ralph.run.request import RunRequest
 from ralph.settings import settings_files
 from ralph.settings.trust import SettingsWatch
-from ralph.store.find_run import why_not_begun
-from ralph.store.folder import prepare, workspace_lock
+from ralph.store.folder import prepare, remove_orders, workspace_lock
+from ralph.store.journal import load_run
 from ralph.store.mailbox import Mailbox
-from ralph.store.orders import remove_orders
-from ralph.store.orphans import kill_orphans
-from ralph.store.register import Listed
-from ralph.store.stored_run import load_run
+from ralph.store.register import Listed, kill_orphans, why_not_begun
 
 DISCARDED = "discarded"
 TRAILER = "Ralph-Run"

@@ -21,8 +21,7 @@ from ralph.files import read_given, remove_tree
 from ralph.git.client import Git
 from ralph.loop import Parts
 from ralph.process.keeper import Keeper
-from ralph.process.parallel import Running, run_in_parallel
-from ralph.process.process import Output
+from ralph.process.process import Output, Running, run_in_parallel
 from ralph.process.program import CannotStart, Command
 from ralph.run.context import Context
 from ralph.run.copies import open_copy
@@ -30,10 +29,10 @@ from ralph.run.exam_commands import ExamProgram, find_exams, hidden_paths
 from ralph.run.trees import Trees
 from ralph.sandbox.discovery import resolve_paths
 from ralph.sandbox.mounts import is_inside
-from ralph.sandbox.offline import without_network
+from ralph.sandbox.sandbox import without_network
 from ralph.settings import CheckCommand, Settings
 from ralph.settings.schema import ExamCommand
-from ralph.store.exam_output import ExamOutput, add_exam_output, exam_folder
+from ralph.store.folder import ExamOutput, add_exam_output, exam_folder
 
 SLUG_LENGTH = 50
 CHANGED = (

@@ -17,13 +17,11 @@ from ralph.core.text import nickname
 from ralph.errors import UserError
 from ralph.files import AT_WORK, DEMO, DEMO_EXAM, PROBE, remove_tree, state_folder
 from ralph.git import worktrees
-from ralph.git.client import Git
+from ralph.git.client import Git, remove_look_folder
 from ralph.git.locks import update_refs
-from ralph.git.look import remove_look_folder
 from ralph.git.worktrees import Worktree
 from ralph.run.accept import repository_of_run
-from ralph.store.folder import is_occupied
-from ralph.store.orders import remove_orders
+from ralph.store.folder import is_occupied, remove_orders
 from ralph.store.register import STATE, Listed, run_at, runs
 
 MAX_GIT_TIME = 3600.0  # seconds; no git runs longer, so anything younger may be in use

@@ -11,18 +11,17 @@ from msgspec import Struct, field
 from ralph.core import events
 from ralph.core.secrets import Redactor
 from ralph.files import StrPath
-from ralph.process.deadline import Deadline
 from ralph.process.descendants import KEPT_MARK, MARK
 from ralph.process.keeper import Keeper
-from ralph.process.process import Limits, Process
+from ralph.process.lifecycle import Limits
+from ralph.process.process import Process
 from ralph.process.program import Command
-from ralph.process.signals import Interrupt
+from ralph.process.signals import Deadline, Interrupt
 from ralph.process.streams import LogFile
 from ralph.sandbox.sandbox import Sandbox
 from ralph.settings import Settings
-from ralph.store.folder import RunFolder, is_ignored, prepare
+from ralph.store.folder import RunFolder, is_ignored, order_folder, prepare
 from ralph.store.mailbox import QUESTION_FILE, QUESTION_FILE_VARIABLE
-from ralph.store.orders import order_folder
 
 Tick = Callable[[], bool | None]
 """Called from time to time while nothing happens; returns True to be called again in a second."""

@@ -16,9 +16,8 @@ from ralph.errors import UserError
 from ralph.history.overview import DISMISSED
 from ralph.process.descendants import MARK, is_living, signal_if
 from ralph.process.signals import NUDGE, Interrupt
-from ralph.store.find_run import Objection, owner, refuse_foreign, why_not_begun
 from ralph.store.mailbox import Mailbox
-from ralph.store.register import Listed, run_at
+from ralph.store.register import Listed, Objection, owner, refuse_foreign, run_at, why_not_begun
 
 IS_DONE, AT_WORK = "is done", "is running"
 FOR_ONE_TURN = "was started by the agent of a task, for one turn"

@@ -26,7 +26,7 @@ from ralph.run.context import Context
 from ralph.run.sandboxing import open_run_sandbox
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder
-from ralph.store.orphans import COPY_SUFFIX
+from ralph.store.register import COPY_SUFFIX
 
 MAX_OUTPUT = 4000  # bytes kept of what the setup command prints
 

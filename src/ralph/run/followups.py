@@ -13,9 +13,8 @@ from ralph.core.text import clean, listed
 from ralph.errors import UserError
 from ralph.files import ReplacedFileError, add_to_file, write_file
 from ralph.git.client import require_git
-from ralph.git.configuration import GitConfigWatch
 from ralph.git.index import display_path
-from ralph.git.remote import NO_HOOKS, skipped_push_hook
+from ralph.git.remote import NO_HOOKS, GitConfigWatch, skipped_push_hook
 from ralph.git.scm import (
     MAX_OUTPUT,
     STOPPED,
@@ -30,7 +29,8 @@ from ralph.git.scm import (
 from ralph.git.worktrees import Worktree, commit_all
 from ralph.loop import Agent
 from ralph.process.descendants import MARK
-from ralph.process.process import Limits, Process
+from ralph.process.lifecycle import Limits
+from ralph.process.process import Process
 from ralph.process.program import CannotStart, Command, own_program
 from ralph.run.context import Context
 from ralph.run.trees import Trees

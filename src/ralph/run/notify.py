@@ -22,9 +22,8 @@ from ralph.errors import UserError, to_install
 from ralph.files import open_own
 from ralph.history.fold import Fold
 from ralph.history.run_history import RunHistory
-from ralph.process.deadline import Deadline
-from ralph.process.detached import DetachedProcess, open_input
-from ralph.process.program import own_program
+from ralph.process.program import DetachedProcess, open_input, own_program
+from ralph.process.signals import Deadline
 from ralph.show.words import outcome_sentence
 from ralph.store.folder import RunFolder
 from ralph.store.serving import run_url

@@ -14,7 +14,7 @@ from ralph.errors import UserError
 from ralph.git.client import require_git
 from ralph.git.worktrees import Worktree
 from ralph.loop import Agent, Parts
-from ralph.process.deadline import Deadline
+from ralph.process.signals import Deadline
 from ralph.run.agents import Choice, choices, describe_limits
 from ralph.run.context import Context
 from ralph.run.exam_commands import COULD_READ, validate_exams
@@ -27,7 +27,7 @@ from ralph.run.request import RunRequest
 from ralph.run.sandboxing import validate_sandbox
 from ralph.settings.trust import refuse_untrusted
 from ralph.store.folder import RunFolder, new_run_id
-from ralph.store.stored_run import StoredRun
+from ralph.store.journal import StoredRun
 
 
 class Place(Struct, frozen=True, kw_only=True):

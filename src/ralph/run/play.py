@@ -18,10 +18,9 @@ from ralph.errors import UserError, shortage
 from ralph.git.client import require_git
 from ralph.git.worktrees import Worktree, create, refuse_another, remove, remove_unstarted, worktree_lock, worktree_of
 from ralph.loop import Agent, Parts, ending, run_loop
-from ralph.process.deadline import Deadline
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
-from ralph.process.signals import Interrupt
+from ralph.process.signals import Deadline, Interrupt
 from ralph.run import request as requests
 from ralph.run.agents import CliAgent, workers
 from ralph.run.context import Clock, Context, Tick
@@ -44,10 +43,9 @@ from ralph.settings import settings_files
 from ralph.settings.trust import SettingsWatch
 from ralph.show.report import write_report
 from ralph.store.folder import RunFolder, occupied_above, prepare, remember_red, workspace_lock
-from ralph.store.journal import Journal
+from ralph.store.journal import Journal, StoredRun, load_run
 from ralph.store.mailbox import Mailbox, QuestionListener
-from ralph.store.orphans import OrphanedRun, kill_orphans
-from ralph.store.stored_run import StoredRun, load_run
+from ralph.store.register import OrphanedRun, kill_orphans
 from ralph.store.writer import LineSink, Registration, Teller, Writer, enlist
 
 # Events about the loop itself, which a run of one turn leaves out.

@@ -19,12 +19,11 @@ from ralph.core.proof import Hunk, Part, Proof, hunks_worth_undoing, parse_diff,
 from ralph.core.text import listed
 from ralph.errors import UserError
 from ralph.files import read_given
-from ralph.git.checkpoints import Checkpoints
+from ralph.git.checkpoints import Checkpoints, diff_without_context
 from ralph.git.client import Git, find_git
-from ralph.git.diffs import diff_without_context
 from ralph.git.worktrees import check_out
 from ralph.loop import Parts
-from ralph.process.deadline import Deadline
+from ralph.process.signals import Deadline
 from ralph.run.checks import Checks
 from ralph.run.context import Clock, Context
 from ralph.run.copies import open_copy

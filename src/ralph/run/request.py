@@ -13,7 +13,7 @@ from ralph.files import decode_file, read_given, save_file
 from ralph.sandbox.discovery import resolve_paths
 from ralph.sandbox.mounts import is_inside
 from ralph.settings import Settings
-from ralph.store.orders import order_folder, read_order
+from ralph.store.folder import order_folder, read_order
 
 REQUEST_FILE = "run.json"
 

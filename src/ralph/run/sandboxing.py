@@ -22,10 +22,9 @@ from ralph.process.program import find_program
 from ralph.run.agents import Choice
 from ralph.run.context import Context
 from ralph.run.exam_commands import hidden_paths
-from ralph.sandbox.bubblewrap import find_bubblewrap
 from ralph.sandbox.discovery import AgentState, SandboxRequest, refuse_whole_machine
 from ralph.sandbox.network import Reachable, parse_host
-from ralph.sandbox.sandbox import Sandbox, open_sandbox
+from ralph.sandbox.sandbox import Sandbox, find_bubblewrap, open_sandbox
 from ralph.settings import Settings
 
 _MOST_SETTINGS = 1 << 20  # bytes of a settings file that are searched for URLs

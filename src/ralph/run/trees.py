@@ -9,12 +9,10 @@ from ralph.core.model import Iteration
 from ralph.core.prompts import DIFF_LIMIT
 from ralph.core.text import listed
 from ralph.errors import UserError
-from ralph.git.checkpoints import Checkpoints
-from ralph.git.client import Git, find_git, read_line
-from ralph.git.configuration import GitConfigWatch
-from ralph.git.diffs import changed_files, changed_paths, diff
+from ralph.git.checkpoints import Checkpoints, changed_files, changed_paths, diff
+from ralph.git.client import Git, find_git, look_folder, read_line
 from ralph.git.index import PrivateIndex, changed_at, display_path, head_of, tree_of, walk_fingerprint
-from ralph.git.look import look_folder
+from ralph.git.remote import GitConfigWatch
 from ralph.git.worktrees import Worktree
 from ralph.run.context import Context
 from ralph.store.journal import read_entries

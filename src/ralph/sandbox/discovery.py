@@ -100,7 +100,13 @@ def refresh_view(view: SandboxView, request: SandboxRequest) -> SandboxView:
         for folder in dict.fromkeys((view.workspace, *request.ralph_folders))
         if os.path.isdir(f"{folder}/.ralph")
     ]
-    states = [_guard_state(state) for state in request.states if os.path.lexists(state.folder)]
+    states = [state for state in request.states if os.path.lexists(state.folder)]
+    for folder in (state.folder for state in states):
+        if os.path.islink(folder) or os.path.realpath(folder) != folder:
+            raise UserError(
+                f"{folder} is a link to {os.path.realpath(folder)}, which a sandbox cannot guard",
+                "put the folder itself there, or name it with the agent's own variable",
+            )
     # A workspace below the top of its repository must not become a repository itself.
     is_nested = repository is not None and repository.top != view.workspace
     nested = [GuardedFolder(folder=view.workspace, absent=(".git",))] if is_nested else []
@@ -111,7 +117,7 @@ def refresh_view(view: SandboxView, request: SandboxRequest) -> SandboxView:
         view,
         shown=tuple(path for path in view.shown if os.path.exists(path)),
         repository=repository,
-        guarded=(*ralph, *states, *nested),
+        guarded=(*ralph, *(_guard(state.folder, state.read_only) for state in states), *nested),
         read_only=(*(path for path in view.read_only if path not in kernel), *kernel),
         blank=(*secrets, *_find_sockets(covered)),
     )
@@ -235,15 +241,6 @@ def _read_head(path: str, size: int) -> bytes:
         return b""
 
 
-def _guard_state(state: AgentState) -> GuardedFolder:
-    if os.path.islink(state.folder) or os.path.realpath(state.folder) != state.folder:
-        raise UserError(
-            f"{state.folder} is a link to {os.path.realpath(state.folder)}, which a sandbox cannot guard",
-            "put the folder itself there, or name it with the agent's own variable",
-        )
-    return _guard(state.folder, state.read_only)
-
-
 def _guard(folder: str, names: Iterable[str]) -> GuardedFolder:
     """Guard names in a folder. A link counts as absent: the agent could replace it."""
     read_only: list[str] = []
@@ -258,11 +255,8 @@ def _guard_ralph(folder: str) -> GuardedFolder:
     own = f"{folder}/.ralph"
     if os.path.islink(own):
         raise UserError(f"{own} is a link, which a sandbox cannot guard", "put a folder there")
-    settings = {
-        "settings.json",
-        "settings.local.json",
-        *(name for name in os.listdir(own) if name.startswith("settings")),
-    }
+    found = (name for name in os.listdir(own) if name.startswith("settings"))
+    settings = {"settings.json", "settings.local.json", *found}
     return replace(_guard(own, (*mounts.RALPH_READ_ONLY, *sorted(settings))), linkless=("",))
 
 

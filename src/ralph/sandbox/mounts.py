@@ -138,7 +138,11 @@ def mount_table(view: SandboxView, is_folder: Callable[[str], bool]) -> tuple[Mo
     mounts += [Mount(path, "read") for path in view.shown]
     for alias, real in view.aliases.items():
         mounts.append(Mount(alias, "write" if real == view.private_home else "read", real))
-    mounts += _repository_mounts(view.repository) if view.repository else ()
+    if repository := view.repository:
+        mounts.append(Mount(repository.top, "read"))
+        if repository.is_linked:
+            mounts += [Mount(repository.common, "read"), Mount(f"{repository.top}/.git", "read")]
+        mounts += [Mount(part, "write") for part in (*repository.shared_parts, repository.own)]
     mounts.append(Mount(view.workspace, "write"))
     for guarded in guarded_folders(view):
         mounts.append(Mount(guarded.folder, "write"))
@@ -164,15 +168,6 @@ def required_folders(view: SandboxView) -> Iterator[str]:
     for guarded in view.guarded:
         if guarded.folder.endswith("/.ralph"):
             yield from (f"{guarded.folder}/runs", f"{guarded.folder}/hook")
-
-
-def _repository_mounts(repository: GitFolders) -> Iterator[Mount]:
-    yield Mount(repository.top, "read")
-    if repository.is_linked:
-        yield Mount(repository.common, "read")
-        yield Mount(f"{repository.top}/.git", "read")
-    yield from (Mount(part, "write") for part in repository.shared_parts)
-    yield Mount(repository.own, "write")
 
 
 def _pin_parents(table: dict[str, Mount]) -> dict[str, Mount]:

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from json import loads
-from typing import NoReturn
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
@@ -86,8 +85,13 @@ class Network:
         reports, proxy_reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         reports.setblocking(False)
         child = os.fork()
-        if child == 0:
-            _run_proxy(proxy_control, proxy_reports, tuple(hosts), env)
+        if child == 0:  # which must never return into ralph's code
+            try:
+                _leave_ralph(proxy_control.fileno(), proxy_reports.fileno())
+                _Proxy(proxy_control, proxy_reports, tuple(hosts), env).serve()
+            finally:
+                os.killpg(0, 9)
+                os._exit(1)
         proxy_control.close()
         proxy_reports.close()
         return cls(child, control, reports)
@@ -123,18 +127,6 @@ class Network:
         self._reports.close()
         with suppress(ChildProcessError):
             os.waitpid(self._child, 0)
-
-
-def _run_proxy(
-    control: socket.socket, reports: socket.socket, hosts: tuple[Reachable, ...], env: Mapping[str, str]
-) -> NoReturn:
-    """Run the proxy in a forked child, which must never return into ralph's code."""
-    try:
-        _leave_ralph(control.fileno(), reports.fileno())
-        _Proxy(control, reports, hosts, env).serve()
-    finally:
-        os.killpg(0, 9)
-        os._exit(1)
 
 
 def _leave_ralph(*kept: int) -> None:
@@ -253,11 +245,11 @@ class _Proxy:
         if self._upstream and not is_local_or_address:
             return _connect_through(self._upstream, request)
         failure = OSError("the name resolves to this machine")
-        for *kind, _, address in socket.getaddrinfo(request.name, request.port, type=socket.SOCK_STREAM):
+        for *_, address in socket.getaddrinfo(request.name, request.port, type=socket.SOCK_STREAM):
             # A DNS entry must not lead the sandbox back to this machine.
             if is_local_or_address or _is_remote(str(address[0])):
                 try:
-                    return _connect(socket.socket(*kind), address)
+                    return socket.create_connection((str(address[0]), request.port), _TIMEOUT)
                 except OSError as error:
                     failure = error
         raise failure
@@ -333,16 +325,6 @@ def _relay(client: socket.socket, server: socket.socket, first: bytes) -> None:
             target.shutdown(socket.SHUT_WR)
 
 
-def _connect(end: socket.socket, address: object) -> socket.socket:
-    end.settimeout(_TIMEOUT)
-    try:
-        end.connect(address)  # type: ignore[arg-type]  # as getaddrinfo gave it
-    except OSError:
-        end.close()
-        raise
-    return end
-
-
 def _is_address(name: str) -> bool:
     try:
         return bool(ip_address(name))
@@ -390,7 +372,13 @@ def _listeners(pid: int, ports: Sequence[int]) -> list[socket.socket]:
     child = os.fork()
     if child == 0:
         try:
-            _enter_network(pid)
+            # Enter the user and network namespaces of the process.
+            setns = ctypes.CDLL(None, use_errno=True).setns
+            network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+            for fd, kind in ((fcntl.ioctl(network, _GET_OWNER), _NEW_USER), (network, _NEW_NET)):
+                if setns(fd, kind) != 0:
+                    number = ctypes.get_errno()
+                    raise OSError(number, os.strerror(number))
             made = [socket.create_server(("", port), backlog=128) for port in ports]
             socket.send_fds(theirs, [b"made"], [listener.fileno() for listener in made])
         except OSError as error:
@@ -404,13 +392,3 @@ def _listeners(pid: int, ports: Sequence[int]) -> list[socket.socket]:
     if not fds:
         raise OSError(message.decode() or "its network cannot be entered")
     return [socket.socket(fileno=fd) for fd in fds]
-
-
-def _enter_network(pid: int) -> None:
-    """Enter the user and network namespaces of a process."""
-    setns = ctypes.CDLL(None, use_errno=True).setns
-    network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
-    for fd, kind in ((fcntl.ioctl(network, _GET_OWNER), _NEW_USER), (network, _NEW_NET)):
-        if setns(fd, kind) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))

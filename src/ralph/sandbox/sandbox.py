@@ -1,30 +1,28 @@
 """The sandbox of a run: created, tested before anything is spent, and cleaned up after each process.
 
-`mounts` says what is visible inside, `discovery` finds it on this machine, `cleanup` removes what was planted.
+`mounts` says what is visible inside, `discovery` finds it on this machine. What has to be cleaned up is recorded in a
+file first, so that the keeper or the next run can do it for a run that was killed.
 """
 
+import fcntl
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from shutil import move
 
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
+from ralph.files import acquire_lock, open_file, remove_tree
 from ralph.process.keeper import PACKAGE_ROOT, Keeper, KeeperLost
-from ralph.process.process import Limits, Process
+from ralph.process.lifecycle import Limits
+from ralph.process.process import Process
 from ralph.process.program import Command, find_program
 from ralph.sandbox import network
-from ralph.sandbox.bubblewrap import explain_failure, find_bubblewrap, find_restrictions
-from ralph.sandbox.cleanup import (
-    CleanupFile,
-    CleanupRecord,
-    clean_up_killed_runs,
-    links_below,
-    links_in,
-    move_planted,
-    remove_folder,
-)
 from ralph.sandbox.discovery import SandboxRequest, find_view, refresh_view
 from ralph.sandbox.mounts import (
     Mount,
@@ -38,9 +36,109 @@ from ralph.sandbox.mounts import (
 )
 from ralph.sandbox.network import Network, Reachable
 
+OLDEST_VERSION = (0, 4, 0)
+INSTALL = "install it: `apt-get install bubblewrap` (dnf, pacman, zypper and apk call it the same)"
+GUIDE = "docs/guides/sandbox.md"
 _UNTOUCHED = b"untouched\n"
 _PROBE = 'echo inside > /tmp/.probe && cat /tmp/.probe && rm /tmp/.probe; echo touched > "$1"'
 _PROBE_TIMEOUT = 60.0  # seconds
+
+
+class CleanupRecord(msgspec.Struct):
+    """What to do when a sandbox ends.
+
+    `tmp` is removed. Whatever is at the `watched` paths is moved away, unless it is the link that was there before. New
+    links in `linkless` folders are moved away, and at any depth in `linkless_trees`; the lists name links to keep.
+    """
+
+    tmp: str
+    watched: dict[str, str | None] = {}
+    linkless: dict[str, list[str]] = {}
+    linkless_trees: dict[str, list[str]] = {}
+
+
+class CleanupFile:
+    """The file that holds the record. It is locked while its sandbox exists."""
+
+    def __init__(self, path: str, fd: int) -> None:
+        self._path, self._fd, self._written = path, fd, b""
+
+    @classmethod
+    def open(cls, path: str) -> "CleanupFile":
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        acquire_lock(fd, path)
+        return cls(path, fd)
+
+    def write(self, record: CleanupRecord) -> None:
+        text = msgspec.json.encode(record)
+        if text != self._written:
+            self._written = text
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, text, 0)
+
+    def close(self) -> None:
+        os.unlink(self._path)
+        os.close(self._fd)
+
+
+def links_in(folder: str) -> list[str]:
+    """Return the names of the links in a folder."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_symlink()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def links_below(folder: str) -> list[str]:
+    """Return the links at any depth, relative to `folder`. Folders behind links are not entered."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        found += [os.path.join(place, name) for name in (*folders, *files)]
+    return [os.path.relpath(path, folder) for path in found if os.path.islink(path)]
+
+
+def move_planted(record: CleanupRecord, folder: str) -> Iterator[tuple[str, str]]:
+    """Move what was planted to `folder`; yield old and new path. Links go first: they may be on the way to the rest."""
+    found = [(place, set(links_in(place)) - set(known)) for place, known in record.linkless.items()]
+    found += [(place, set(links_below(place)) - set(known)) for place, known in record.linkless_trees.items()]
+    for path in sorted(f"{place}/{name}" for place, names in found for name in names):
+        if path not in record.watched:
+            yield path, _move(path, folder)
+    for path, link in record.watched.items():
+        if os.path.lexists(path) and not (os.path.islink(path) and os.readlink(path) == link):
+            yield path, _move(path, folder)
+            if link is not None:
+                os.symlink(link, path)
+
+
+def _move(path: str, folder: str) -> str:
+    target = f"{folder}/{time.time_ns()}-{os.path.basename(path)}"
+    move(path, target)
+    return target
+
+
+def clean_up_killed_runs(folder: str) -> None:
+    """Do what runs that were killed could not do themselves."""
+    try:
+        names = os.listdir(f"{folder}/open")
+    except FileNotFoundError:
+        return
+    for name in names:
+        path = f"{folder}/open/{name}"
+        # Locked: its run is alive. Unreadable: it was killed before the sandbox started.
+        with suppress(OSError, *UNREADABLE), open(open_file(path), "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(path)
+            record = msgspec.json.decode(file.read(), type=CleanupRecord)
+            list(move_planted(record, f"{folder}/planted"))
+            remove_folder(record.tmp)
+
+
+def remove_folder(folder: str) -> None:
+    """Remove a folder with everything in it, as far as possible."""
+    with suppress(OSError):
+        remove_tree(folder)
 
 
 class Sandbox:
@@ -133,7 +231,7 @@ def open_sandbox(
     net = None if hosts is None else Network.start(hosts, request.env)
     sandbox = Sandbox(bubblewrap, request, view, folder=folder, cleanup_file=cleanup_file, net=net, keeper=keeper)
     # If ralph is killed, the keeper executes this.
-    cleanup = "import sys; from ralph.sandbox.cleanup import clean_up_killed_runs as clean; clean(sys.argv[1])"
+    cleanup = "import sys; from ralph.sandbox.sandbox import clean_up_killed_runs as clean; clean(sys.argv[1])"
     cleanup_env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
     keeper.set_cleanup((sys.executable, "-P", "-c", cleanup, folder), cleanup_env, key=request.private_tmp)
     try:
@@ -167,17 +265,105 @@ def _probe(sandbox: Sandbox, canary: str, request: SandboxRequest, keeper: Keepe
 
 def _unlink_on_mount_paths(view: SandboxView, mounts: Sequence[Mount]) -> None:
     """Remove links in the private home and /tmp that are on the path of a mount: they would redirect it."""
-    private_folders = {view.home: view.private_home, "/tmp": view.private_tmp}
-    for mount in mounts:
-        for outer, private in private_folders.items():
-            if mount.path != outer and is_inside(mount.path, (outer,)):
-                _unlink_links(private, mount.path[len(outer) + 1 :])
+    for outer, folder in ((view.home, view.private_home), ("/tmp", view.private_tmp)):
+        for path in (mount.path for mount in mounts if mount.path != outer and is_inside(mount.path, (outer,))):
+            place = folder
+            for name in path[len(outer) + 1 :].split("/"):
+                place = f"{place}/{name}"
+                if os.path.islink(place):
+                    os.unlink(place)
+                if not os.path.isdir(place):
+                    break
 
 
-def _unlink_links(folder: str, path: str) -> None:
-    for name in path.split("/"):
-        folder = f"{folder}/{name}"
-        if os.path.islink(folder):
-            os.unlink(folder)
-        if not os.path.isdir(folder):
-            return
+class Restrictions(Struct, frozen=True):
+    """What on a machine can keep programs from creating namespaces."""
+
+    is_container: bool = False
+    has_apparmor: bool = False
+    has_no_namespaces: bool = False
+
+
+def find_bubblewrap(env: Mapping[str, str], workspace: str = "") -> str:
+    """Return the path of bubblewrap; never one in the workspace, where an agent may have put it."""
+    if sys.platform != "linux":
+        raise UserError("a sandbox needs Linux", f"use a container, or another user: {GUIDE}")
+    for folder in env.get("PATH", os.defpath).split(os.pathsep):
+        path = os.path.join(folder, "bwrap")
+        is_ours = not workspace or not is_inside(os.path.realpath(path), (os.path.realpath(workspace),))
+        if is_ours and os.path.isabs(path) and os.access(path, os.X_OK) and os.path.isfile(path):
+            return path
+    raise UserError("a sandbox needs bubblewrap, which is not installed", INSTALL)
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """Return the numbers in the output of `bwrap --version`."""
+    return tuple(int(part) for part in text.split()[-1].split(".") if part.isdecimal()) if text.split() else ()
+
+
+def explain_failure(output: str, restrictions: Restrictions) -> UserError:
+    """Return why bubblewrap could not create a sandbox, from its output and what the machine is like."""
+    reason = output.strip().partition("\n")[0].removeprefix("bwrap: ")
+    if "nknown option" in reason:
+        oldest = ".".join(map(str, OLDEST_VERSION))
+        return UserError(f"bubblewrap is too old: {reason}", f"version {oldest} or later is needed")
+    if any(words in reason for words in ("No space left", "Disk quota", "I/O error")):  # the last is from a shell
+        return UserError(
+            f"the sandbox has no room for its temporary files: {reason}", "free some space, or name another TMPDIR"
+        )
+    is_forbidden = any(word in reason for word in ("ermission", "not permitted", "amespace"))
+    if is_forbidden and restrictions.has_apparmor:
+        return UserError(
+            "AppArmor lets only programs with a profile create namespaces, so there is no sandbox",
+            f"give bwrap one, as {GUIDE} shows; or `sysctl kernel.apparmor_restrict_unprivileged_userns=0`",
+        )
+    if is_forbidden and restrictions.is_container:
+        return UserError(
+            f"this container does not allow namespaces, so there is no sandbox ({reason})",
+            f"the container already isolates the run: leave --sandbox out, or start the container as {GUIDE} shows",
+        )
+    if is_forbidden and restrictions.has_no_namespaces:
+        return UserError(
+            "the kernel lets only root create namespaces, so there is no sandbox",
+            "`sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=15000`",
+        )
+    return UserError(f"bubblewrap could not create a sandbox: {reason or 'it printed nothing'}", f"see {GUIDE}")
+
+
+def find_restrictions(env: Mapping[str, str]) -> Restrictions:
+    """Look at this machine."""
+    return Restrictions(
+        is_container="container" in env
+        or any(os.path.exists(mark) for mark in ("/.dockerenv", "/run/.containerenv"))
+        or any(name in _read("/proc/1/cgroup") for name in ("docker", "kubepods", "containerd", "lxc")),
+        has_apparmor=_read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").strip() == "1",
+        has_no_namespaces=_read("/proc/sys/kernel/unprivileged_userns_clone").strip() == "0"
+        or _read("/proc/sys/user/max_user_namespaces").strip() == "0",
+    )
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(4096)
+    except OSError:
+        return ""
+
+
+def without_network(command: Command, read_only: str, keeper: Keeper) -> Command:
+    """Return the command so that it has no network and cannot write to the folder `read_only`.
+
+    On a machine without user namespaces, the command is returned unchanged.
+    """
+    try:
+        bubblewrap = find_bubblewrap(command.env, read_only)
+    except UserError:
+        return command
+    mounts = ("--dev-bind", "/", "/", "--ro-bind", read_only, read_only, "--bind", command.cwd, command.cwd)
+    start = (bubblewrap, "--unshare-net", "--die-with-parent", *mounts, "--chdir", command.cwd, "--")
+    probe = replace(command, argv=(*start, "/bin/sh", "-c", "echo inside"))
+    output = Process(probe, keeper=keeper, limits=Limits(turn=_PROBE_TIMEOUT)).capture(head=100, tail=0)
+    if output.head != "inside\n":
+        return command
+    program = find_program(command.argv[0], command.env, os.path.realpath(command.cwd))
+    return replace(command, argv=(*start, program, *command.argv[1:]))

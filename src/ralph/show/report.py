@@ -37,8 +37,7 @@ from ralph.show.words import (
     sentence_case,
     spent,
 )
-from ralph.store.exam_output import ExamOutput
-from ralph.store.folder import RunFolder
+from ralph.store.folder import ExamOutput, RunFolder
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 MOST_NAMED = 30  # checks that have a column each in Markdown

@@ -35,7 +35,7 @@ from ralph.show.words import (
     proof_sentence,
     sentence_case,
 )
-from ralph.store.exam_output import ExamOutput
+from ralph.store.folder import ExamOutput
 
 MAX_FILES = 300
 MAX_COLUMNS = 6

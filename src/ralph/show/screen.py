@@ -30,7 +30,7 @@ from ralph.show.outlet import (
 from ralph.show.summary import attempts_table, proof_lines, table
 from ralph.show.turn_lines import VERBOSE, LineLimits
 from ralph.show.words import PURPOSES, command, cut, duration, moment, money, outcome_sentence, whereabouts, wrap
-from ralph.store.exam_output import load_exam_outputs
+from ralph.store.folder import load_exam_outputs
 
 _WIDTH = 80  # if it is unknown
 _OUTCOME_TIMEOUT = 2.0  # seconds that a slow reader gets for the outcome

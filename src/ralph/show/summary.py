@@ -37,7 +37,7 @@ from ralph.show.words import (
     spent,
     width,
 )
-from ralph.store.exam_output import ExamOutput
+from ralph.store.folder import ExamOutput
 
 _MOST_ROWS = 60
 _GAP = "  "

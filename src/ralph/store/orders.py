@@ -2,19 +2,25 @@
 
 An agent works in the workspace: it may edit or remove `.ralph/`, or run `git clean -fdx`. So ralph keeps the request
 (`run.json`, `work.json`), the first tasks and the copies of protected files in `~/.local/state/ralph/orders/<run id>/`,
-and reads them only from there. The copies in `.ralph/` are for people.
+and reads them only from there. The copies in `.ralph/` are for people. What exams printed is there as well, because the
+agent can read the run's own folder.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
+import msgspec
+from msgspec import Struct
+
 from ralph.errors import UserError
-from ralph.files import read_file, remove_tree, state_folder
+from ralph.files import load_json, read_file, remove_tree, save_file, state_folder
+from ralph.process.descendants import MARK
 
 _ORDERS = "orders"
+_EXAMS, _LIST = "exams", "exams.json"
 
 
 def order_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
@@ -49,3 +55,39 @@ def remove_orders(run_id: str, env: Mapping[str, str] = os.environ) -> None:
         for name in os.listdir(folder):
             if name == run_id or name.startswith(f"{run_id}-"):
                 remove_tree(os.path.join(folder, name))
+
+
+class ExamOutput(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One exam that was run at a `stage`, such as the claim of "iteration 3". `log` holds what it printed."""
+
+    stage: str
+    command: str
+    passed: bool
+    ending: str
+    duration: float
+    log: str
+
+    def text(self, most: int) -> str:
+        """Return the last `most` bytes of what the exam printed; empty if they are gone."""
+        try:
+            return read_file(self.log)[-most:].decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+
+def exam_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
+    return os.path.join(order_folder(run_id, env), _EXAMS)
+
+
+def add_exam_output(folder: str, output: ExamOutput) -> None:
+    kept = [one for one in _read(folder) if one.log != output.log]
+    save_file(os.path.join(folder, _LIST), msgspec.json.encode([*kept, output]))
+
+
+def load_exam_outputs(run_id: str, env: Mapping[str, str] = os.environ) -> Sequence[ExamOutput]:
+    """Return what the exams of a run printed, oldest first; nothing for a program that a run has started."""
+    return [] if env.get(MARK) else _read(exam_folder(run_id, env))
+
+
+def _read(folder: str) -> list[ExamOutput]:
+    return load_json(os.path.join(folder, _LIST), list[ExamOutput]) or []

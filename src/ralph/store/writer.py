@@ -21,9 +21,8 @@ from ralph.core.text import escaped
 from ralph.files import replace_file, state_folder
 from ralph.process.descendants import own_start
 from ralph.store.folder import RunFolder, cannot_write
-from ralph.store.journal import read_entries
+from ralph.store.journal import StoredRun, read_entries
 from ralph.store.register import JOURNAL, STATE, host, read_summary, summarize
-from ralph.store.stored_run import StoredRun
 
 LineSink = Callable[[bytes], None]
 TEXT_LIMIT = 65536  # characters of one event; the turn's log has all of it

@@ -17,7 +17,7 @@ from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.loop import Parts, Workspace
 from ralph.process.descendants import is_living, kill_run
-from ralph.process.keeper import Ended, Keeper, KeeperLost, keeper_lost_error
+from ralph.process.keeper import Ended, Keeper, KeeperLost
 from ralph.process.signals import Interrupt
 from ralph.run.agents import CliAgent
 from ralph.run.context import Context
@@ -25,9 +25,9 @@ from ralph.run.plan import Place
 from ralph.run.request import RunRequest
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder
+from ralph.store.journal import load_run
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed, runs_in
-from ralph.store.stored_run import load_run
 from ralph.supervise.attempts import Announcer, AttemptFolders, JobFolder, Timeouts, go_duration
 from ralph.supervise.bus import BusReader, timestamp
 from ralph.supervise.task import RunInfo, TaskFolder, task_at
@@ -113,7 +113,7 @@ class SupervisedRun:
             self._awaited = children or self._awaited
             sleep(requested, run)
             if keeper.is_lost:
-                raise keeper_lost_error(keeper.replace())
+                raise keeper.replace()
             if self._awaited:
                 self._fail_dead_runs()
 

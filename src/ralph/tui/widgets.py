@@ -15,7 +15,7 @@ from textual.widgets.option_list import Option
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.history.evidence import Patch, patch_of
-from ralph.process.process import kill_running_commands
+from ralph.process.lifecycle import kill_running_commands
 from ralph.show.outlet import Style
 from ralph.show.words import cut, nickname
 from ralph.store.register import Listed

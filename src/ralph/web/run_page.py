@@ -20,8 +20,7 @@ from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined, prose
 from ralph.show.report import report_body
 from ralph.show.words import command, cost, done_when, duration, moment, money, need_words, nickname, portion, why_ended
-from ralph.store.exam_output import load_exam_outputs
-from ralph.store.folder import read_log
+from ralph.store.folder import load_exam_outputs, read_log
 from ralph.store.register import Listed
 from ralph.web.board_page import answer_forms, ending_buttons, state_badge
 from ralph.web.pieces import (

@@ -1,0 +1,141 @@
+"""`ralph resume`: continue a run that was killed, interrupted, exhausted or left waiting, from its journal."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ralph.cli.request import Shown, one_run
+from ralph.cli.run import play
+from ralph.cli.table import DIRECTORY, Values, command
+from ralph.cli.work import resume as resume_work
+from ralph.core.events import Notice
+from ralph.core.model import Run
+from ralph.core.secrets import MARK
+from ralph.errors import UserError
+from ralph.process.keeper import Keeper
+from ralph.run import command_options, control, options
+from ralph.run import request as requests
+from ralph.run.request import RunRequest
+from ralph.settings import override
+from ralph.store.journal import StoredRun, load_run
+from ralph.store.mailbox import Mailbox
+from ralph.supervise.supervision import supervise_task
+
+SPENT = {
+    "exhausted": ("all its iterations", ("max_iterations",), "-m N"),
+    "budget": ("its budget", ("max_cost", "max_tokens"), "--max-cost USD or --max-tokens N"),
+    "timeout": ("its time", ("max_time",), "--max-time TIME"),
+}
+"""What each limit has used up, and the options that give the run more of it."""
+_NEW_LIMIT = "A new limit for the whole run."
+CHANGES = (
+    options.setting("maximumIterations", "-m --max-iterations", "N more iterations."),
+    options.setting("maxCost", text=_NEW_LIMIT),
+    options.setting("maxTokens", text=_NEW_LIMIT),
+    options.setting("maxTime", text=_NEW_LIMIT),
+    options.setting("until", text="Another claim that counts from now on, for example `checks`."),
+    options.setting("then", text="An agent that takes over at once if the run is stuck, else when it is."),
+    options.setting("yolo", text="Let the agent use its tools without asking from now on."),
+    options.setting("sandbox.enabled", text="Run it in a sandbox from now on (Linux)."),
+    options.setting("session", text="Start each turn in a fresh session from now on, or continue the last one."),
+)
+"""The options that change the settings of the run."""
+
+
+@command(
+    *CHANGES,
+    DIRECTORY,
+    *options.only(command_options.OUTPUT, "json", "quiet", "verbose"),
+    words="[RUN]",
+)
+def resume(values: Values, words: list[str]) -> int:
+    """Continue a run: a paused one, the last unfinished one here, or RUN.
+
+    Iteration numbers continue, nothing that was recorded as done is repeated, and a run that waited for a usage limit
+    waits for the rest of it."""
+    found = one_run(values, words, control.why_not_resume)
+    if found.is_alive:
+        # The end of a pause: the process that plays the run continues.
+        if any(option.name in values for option in CHANGES):
+            raise UserError(f"run {found.id} is running: its limits are fixed", "stop it first: ralph stop")
+        print(f"run {found.id} continues" + (" without an answer" if control.unpause(found) else ""))
+        return 0
+    mailbox = Mailbox(found.place)
+    mailbox.unpause()
+    mailbox.sign_stop()
+    shown = Shown.parse(values)
+    if found.facts.kind == "work":
+        return resume_work(found, shown)
+    story = load_run(found.folder.journal)
+    request = requests.read(found.id)
+    notices = refuse_redacted(request)
+    request, place = relocate(request, found.folder.path), None
+    if request.task:
+        # A task starts again: its markers are removed, and its attempts are counted from one.
+        request = with_limits(request, StoredRun(run=Run(id="")), values)
+        place = supervise_task(request, reopens=True)
+    else:
+        refuse_unresumable(story, has_notes=bool(mailbox.read().notes))
+        request = with_limits(request, story, values)
+    with Keeper.start() as keeper:
+        _, stop = play(request, keeper, shown, place=place, story=None if place else story, notices=notices)
+        return stop.outcome.exit_code
+
+
+def relocate(request: RunRequest, folder: Path) -> RunRequest:
+    """Return the request with the folder where the run was found: its workspace or task may have been moved."""
+    known, found = Path(request.task or request.workspace), folder.parents[2]
+    kept = known / ".ralph" / "runs" / folder.name
+    if folder.parents[1].name != ".ralph" or (kept.exists() and kept.samefile(folder)):
+        return request
+    goal = Path(request.goal_file)
+    if request.goal_file and goal.is_relative_to(known):
+        request = replace(request, goal_file=str(found / goal.relative_to(known)))
+    return replace(request, task=str(found)) if request.task else replace(request, workspace=str(found))
+
+
+def refuse_unresumable(story: StoredRun, has_notes: bool) -> None:
+    """Raise if there is nothing to continue. A run that is done continues if its agent has notes to read."""
+    if story.is_done and not has_notes:
+        raise UserError(f"run {story.run.id} is done", "start a new one with `ralph run`")
+    if story.missing or story.started is None:
+        lost = f"iteration {story.missing}" if story.missing else "its start"
+        raise UserError(
+            f"the journal of run {story.run.id} is damaged: {lost} cannot be read",
+            "start a new run: the work is in the workspace, and in refs/ralph/ of its repository",
+        )
+
+
+def refuse_redacted(request: RunRequest) -> tuple[Notice, ...]:
+    """Raise if the settings contained a key, which is never written down; return a notice if the goal did."""
+    mark = MARK.decode()
+    if mark in requests.encode(replace(request, goal_text="")).decode():
+        raise UserError(
+            "this run was started with a key in its settings, which ralph did not store",
+            "start a new run, and keep keys in the environment",
+        )
+    if mark in request.goal_text:
+        return (Notice(f"the goal contained a key, which ralph did not store: the agent now reads {mark}"),)
+    return ()
+
+
+def with_limits(request: RunRequest, story: StoredRun, values: Values) -> RunRequest:
+    """Return the request with new limits. Raise if the run has used up a limit and gets no more of it."""
+    for name in ("max_iterations", "max_tokens"):
+        if values.get(name, 1) < 1:
+            raise UserError(f"--{name.replace('_', '-')} {values[name]} is too small", "give a number above 0")
+    changes = options.as_settings(CHANGES, values)
+    if "maximumIterations" in changes:
+        changes["maximumIterations"] += len(story.run.iterations) - (request.settings.preset == "promise")
+    for key, earlier in (("until", request.settings.until), ("then", request.settings.then)):
+        if key in changes:
+            changes[key] = [*earlier, *changes[key]]
+    if "sandbox" in changes:  # there the agent need not ask
+        changes["yolo"] = True
+    settings = override(request.settings, changes) if changes else request.settings
+    outcome = story.finished.outcome if story.finished else ""
+    if outcome in SPENT and "until" not in values:  # a new claim may make the work done as it is
+        what, names, option = SPENT[outcome]
+        if not any(name in values for name in names):
+            raise UserError(f"run {story.run.id} has used {what}", f"give it more: ralph resume {option}")
+    return replace(request, settings=settings)

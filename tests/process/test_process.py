@@ -13,7 +13,7 @@ import pytest
 from ralph.process.keeper import Keeper
 from ralph.process.lifecycle import Limits
 from ralph.process.process import Process, ask_program, run_in_parallel
-from ralph.process.program import CannotStart, Command, ProgramMissing, ProgramNotExecutable, find_program
+from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
 from ralph.process.signals import Interrupt
 from ralph.process.streams import LogFile
 
@@ -302,7 +302,7 @@ class TestPrograms:
 
     def test_a_file_that_is_not_executable_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "tool").write_text("#!/bin/sh\n")
-        with pytest.raises(ProgramNotExecutable, match="not executable: "):
+        with pytest.raises(CannotStart, match="not executable: "):
             find_program("tool", {"PATH": str(tmp_path)}, "/")
 
     def test_a_folder_is_not_a_program(self, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ class Checkpoints:
         parts = path.split(b"/")
         for depth in range(1, len(parts) + 1):
             here = b"/".join(parts[:depth])
-            place = self._place(here)
+            place = self.git.place(here)
             if not os.path.isdir(place) or os.path.islink(place):
                 if os.path.lexists(place):
                     yield here
@@ -219,9 +219,6 @@ class Checkpoints:
             if one.name == str(number):
                 return one
         raise UserError(f"run {self.run_id} has no checkpoint {number}", f"it has {saved[0].name} to {saved[-1].name}")
-
-    def _place(self, path: bytes) -> bytes:
-        return os.path.join(os.fsencode(self.git.root), path)
 
 
 def _nested_repository(path: bytes) -> UserError:

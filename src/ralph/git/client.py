@@ -133,9 +133,9 @@ class Git(Struct, frozen=True, kw_only=True):
         """Return the same repository for commands in the user's name."""
         return replace(self, policy=GitPolicy.USER)
 
-    def in_worktree(self, path: str, git_dir: str) -> "Git":
-        """Return the same repository with another working tree and its git folder."""
-        return replace(self, root=path, git_dir=git_dir)
+    def place(self, path: bytes) -> bytes:
+        """Return the absolute path of a file in the working tree."""
+        return os.path.join(os.fsencode(self.root), path)
 
     def run(self, *args: str, stdin: bytes = b"", env: Env = None) -> bytes:
         """Return what git prints; raise GitError if it fails."""
@@ -330,15 +330,6 @@ def git_at(worktree: str) -> Git:
     return Git(root=worktree, git_dir=git_dir_of(worktree))
 
 
-def is_led_elsewhere(git: Git) -> bool:
-    """Return whether `core.worktree` or `core.bare` makes git work in another folder."""
-    args = ("rev-parse", "--show-cdup")
-    result = git.as_user().try_run(*args)
-    if result.code:
-        raise git_error(args, result, f"git cannot work in {git.root}")
-    return result.out != b"\n"
-
-
 def is_installed() -> bool:
     return bool(own_program("git"))
 
@@ -347,12 +338,6 @@ def version_line(folder: str) -> str:
     """Return the version of git as it prints it, such as "2.39.5"."""
     printed = Git(root=folder, git_dir="", policy=GitPolicy.USER).run("version")
     return printed.decode("utf-8", "replace").strip().removeprefix("git version ")
-
-
-def git_version(folder: str) -> tuple[int, ...]:
-    """Return (2, 39) for git 2.39.5."""
-    number = next((word for word in version_line(folder).split() if word[:1].isdigit()), "")
-    return tuple(int(part) for part in number.split(".")[:2] if part.isdigit())
 
 
 # Settings that say how files are read, and cannot name a program.

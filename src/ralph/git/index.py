@@ -128,7 +128,7 @@ class PrivateIndex:
     def smudge(self, paths: Sequence[bytes]) -> None:
         """Write these files again through the user's filters: their objects in the tree were written by filters."""
         for path in paths:
-            os.utime(self._place(path), (1, 1))  # or git takes them for up to date
+            os.utime(self.git.place(path), (1, 1))  # or git takes them for up to date
         self.git.run("checkout-index", "-f", "-u", "-z", "--stdin", stdin=b"\0".join([*paths, b""]), env=self._env)
         self._make_younger()
 
@@ -224,7 +224,7 @@ class PrivateIndex:
 
     def _size(self, path: bytes) -> int:
         try:
-            return os.lstat(self._place(path)).st_size
+            return os.lstat(self.git.place(path)).st_size
         except OSError:
             return 0  # git will report what is wrong
 
@@ -253,14 +253,11 @@ class PrivateIndex:
         digest = blake2b(digest_size=20)
         for path in left_out:
             with suppress(FileNotFoundError):
-                seen = os.lstat(self._place(path))
+                seen = os.lstat(self.git.place(path))
                 digest.update(b"%b\0%d %d %o\n" % (path, seen.st_size, seen.st_mtime_ns, seen.st_mode))
         for path in nested:
-            digest.update(b"%b\0%b\n" % (path, walk_fingerprint(os.fsdecode(self._place(path))).encode()))
+            digest.update(b"%b\0%b\n" % (path, walk_fingerprint(os.fsdecode(self.git.place(path))).encode()))
         return digest.hexdigest()
-
-    def _place(self, path: bytes) -> bytes:
-        return os.path.join(os.fsencode(self.git.root), path)
 
 
 def parse_status(output: bytes) -> GitStatus:
@@ -408,14 +405,19 @@ def gitlinks(git: Git) -> dict[bytes, str]:
 
 def find_nested(git: Git) -> list[bytes]:
     """Return the nested repositories with files, apart from submodules: git would not save those files."""
+    found = without_submodules(git, {*new_repositories(git), *gitlinks(git)})
+    return sorted(path for path in found if next(files_in(git, path), None))
+
+
+def new_repositories(git: Git) -> list[bytes]:
+    """Return the nested repositories that are not in the index."""
     new = git.run("ls-files", "--others", "--exclude-standard", "-z").split(b"\0")
-    found = {path.rstrip(b"/") for path in new if path.endswith(b"/")} | {*gitlinks(git)}
-    return sorted(path for path in without_submodules(git, found) if next(files_in(git, path), None))
+    return [path.rstrip(b"/") for path in new if path.endswith(b"/")]
 
 
 def without_submodules(git: Git, folders: Iterable[bytes]) -> list[bytes]:
     """Return the folders that are repositories, apart from declared submodules and linked worktrees."""
-    there = [folder for folder in folders if os.path.isdir(os.path.join(os.fsencode(git.root), folder, b".git"))]
+    there = [folder for folder in folders if os.path.isdir(os.path.join(git.place(folder), b".git"))]
     declared = submodule_paths(git) if there else {}
     return [folder for folder in there if folder not in declared]
 

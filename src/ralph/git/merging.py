@@ -13,7 +13,7 @@ from msgspec import Struct
 from ralph.core.backlog import Conflict
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.git.client import Git, git_error, git_version
+from ralph.git.client import Git, git_error, version_line
 from ralph.git.index import TreeEntry, display_path, tree_with
 from ralph.git.locks import LOCKED_REF, remove_reflog_links, remove_stale, remove_stale_ref_locks
 
@@ -21,8 +21,6 @@ OLDEST_GIT = (2, 38)  # the first with `merge-tree --write-tree`
 INTERMEDIATE = "an intermediate merge"  # message of a commit that no branch points to
 MAX_FILES = 2000  # names
 MAX_MESSAGES = 2000  # characters of git's messages about conflicts
-
-TickList = Callable[[Mapping[str, bytes], Collection[str]], Mapping[str, bytes]]
 
 
 class Branch(Struct, frozen=True):
@@ -64,11 +62,13 @@ class Reserved(Struct, frozen=True):
 
     lists: tuple[str, ...]
     settings: tuple[str, ...]
-    tick: TickList
+    tick: Callable[[Mapping[str, bytes], Collection[str]], Mapping[str, bytes]]
 
 
 def refuse_old_git(folder: str) -> None:
-    if (version := git_version(folder)) < OLDEST_GIT:
+    number = next((word for word in version_line(folder).split() if word[:1].isdigit()), "")
+    version = tuple(int(part) for part in number.split(".")[:2] if part.isdigit())
+    if version < OLDEST_GIT:
         oldest, found = (".".join(map(str, numbers)) for numbers in (OLDEST_GIT, version))
         raise UserError(f"this needs git {oldest} or newer; found git {found or '?'}", "upgrade git")
 
@@ -131,13 +131,16 @@ def merge_commits(git: Git, ours: str, theirs: str) -> Merge:
 def make_candidate(git: Git, base: str, branches: Sequence[Branch], reserved: Reserved, work: str) -> Candidate:
     """Make one commit on `base` that merges the branches in their order, without those that conflict."""
     ours, tree = base, _tree_of(git, base)
-    own = _entries(git, base, (*reserved.lists, *reserved.settings))
+    roots = (*reserved.lists, *reserved.settings)
+    own = _entries(git, base, roots)
     last = branches[-1].key if branches else ""
     tried: list[Branch] = []
     conflicts: dict[str, Conflict] = {}
     empty: list[str] = []
     for branch in branches:
-        theirs = _without_reserved(git, branch, own, reserved)
+        theirs = branch.tip
+        if any(_is_below(name, roots) for name in branch.files):  # these changes are not merged and must not conflict
+            theirs = _with_entries(git, theirs, own, roots)
         merge = merge_commits(git, ours, theirs)
         if merge.conflict:
             alone = merge_commits(git, base, theirs) if tried else merge
@@ -155,14 +158,6 @@ def make_candidate(git: Git, base: str, branches: Sequence[Branch], reserved: Re
     parents = (base, *(branch.tip for branch in tried))
     commit = git.commit_tree(tree, parents, _message(tried, work), git.identity())
     return Candidate(base=base, commit=commit, tried=tuple(tried), conflicts=conflicts, empty=tuple(empty))
-
-
-def _without_reserved(git: Git, branch: Branch, own: Mapping[bytes, TreeEntry], reserved: Reserved) -> str:
-    """Return the branch without its changes to the list and the settings: they are not merged and must not conflict."""
-    roots = (*reserved.lists, *reserved.settings)
-    if not any(_is_below(name, roots) for name in branch.files):
-        return branch.tip
-    return _with_entries(git, branch.tip, own, roots)
 
 
 def with_files_of(git: Git, tip: str, base: str, paths: Sequence[str]) -> str:
@@ -199,12 +194,8 @@ def _entries(git: Git, commit: str, roots: Sequence[str]) -> dict[bytes, TreeEnt
     if not roots:
         return {}
     out = git.run("--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", commit, "--", *roots)
-    found: dict[bytes, TreeEntry] = {}
-    for line in out.split(b"\0")[:-1]:
-        about, _, path = line.partition(b"\t")
-        mode, _, name = about.split()
-        found[path] = (mode, name.decode())
-    return found
+    rows = (line.partition(b"\t") for line in out.split(b"\0")[:-1])
+    return {path: (about.split()[0], about.split()[2].decode()) for about, _, path in rows}
 
 
 def _tree_of(git: Git, commit: str) -> str:
@@ -232,10 +223,7 @@ def _message(tried: Sequence[Branch], work: str) -> str:
     return "\n".join([*lines, *([*closing, ""] if closing else []), *tasks, f"Ralph-Work: {work}", ""])
 
 
-Moved = Literal["moved", "lost"]
-
-
-def move_target(git: Git, ref: str, new: str, old: str) -> Moved:
+def move_target(git: Git, ref: str, new: str, old: str) -> Literal["moved", "lost"]:
     """Move a ref from `old` to `new` by compare-and-swap; return "lost" if somebody else has moved it.
 
     Git exits with the same code if the ref is locked. Therefore this reads the ref again, and removes a stale lock.

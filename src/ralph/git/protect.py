@@ -103,7 +103,9 @@ class Protected:
 
     def restore(self) -> tuple[str, ...]:
         """Restore protected files, and remove new files that are refused; return the names of both."""
-        differences = self._differences()
+        found = self._guarded()
+        same = {path for path, info in found.items() if path in self._kept and self._is_same(self._kept[path], info)}
+        differences = sorted({*found, *self._kept} - same)
         try:
             if differences:
                 self._move_aside(differences)
@@ -131,12 +133,6 @@ class Protected:
             return tuple(map(display_path, sorted(paths)))
 
         return changed
-
-    def _differences(self) -> list[bytes]:
-        """Return the protected files that were changed or deleted, and the new files that are refused."""
-        found = self._guarded()
-        same = {path for path, info in found.items() if path in self._kept and self._is_same(self._kept[path], info)}
-        return sorted({*found, *self._kept} - same)
 
     def _guarded(self) -> dict[bytes, os.stat_result]:
         """Return the existing files that are protected, or refused because they are new."""
@@ -322,12 +318,12 @@ def parse_glob(text: str) -> Glob:
     *folders, last = body.split("/") if is_anchored else ("**", body)
     try:
         parts = [None if name == "**" else _compile_name(name) for name in folders]
-        parts.append(
-            _compile_name(last)
-        )  # `**` matches a name like any other here: a matched folder includes its files
+        parts.append(_compile_name(last))  # here `**` matches any name: a matched folder includes its files
     except re.error as error:
         raise UserError(f"cannot read the pattern {text!r}: {error}", "check its brackets") from None
-    return Glob(text, _start(body) if is_anchored else "", tuple(parts), is_exception)
+    names = body.split("/") if is_anchored else []
+    plain = next((at for at, name in enumerate(names) if any(c in name for c in "*?[\\")), len(names))
+    return Glob(text, "/".join(names[:plain]), tuple(parts), is_exception)
 
 
 def matches(globs: Sequence[Glob], path: str) -> bool:
@@ -336,12 +332,6 @@ def matches(globs: Sequence[Glob], path: str) -> bool:
         if glob.matches(path):
             return not glob.is_exception
     return False
-
-
-def _start(body: str) -> str:
-    parts = body.split("/")
-    plain = next((i for i, part in enumerate(parts) if any(c in part for c in "*?[\\")), len(parts))
-    return "/".join(parts[:plain])
 
 
 _GLOB_TOKEN = re.compile(
@@ -355,15 +345,11 @@ def _compile_name(glob: str) -> Pattern[str]:
     for token in _GLOB_TOKEN.finditer(glob):
         if token["any"]:
             pieces.append("")
+        elif token["set"] is not None:
+            chars = re.sub(r"[\\\[&~|]", r"\\\g<0>", token["set"]).replace("--", r"-\-")
+            pieces[-1] += f"[{'^' if token['negated'] else ''}{chars}]"
         else:
-            pieces[-1] += _translate(token)
+            pieces[-1] += "." if token["char"] else re.escape(token["escaped"] or token[0])
     first, *others = pieces
     middle = "".join(f"(?>.*?{piece})" for piece in others[:-1])
     return re.compile(first + middle + (f".*{others[-1]}" if others else ""), re.DOTALL)
-
-
-def _translate(token: "re.Match[str]") -> str:
-    if token["set"] is not None:
-        chars = re.sub(r"[\\\[&~|]", r"\\\g<0>", token["set"]).replace("--", r"-\-")
-        return f"[{'^' if token['negated'] else ''}{chars}]"
-    return "." if token["char"] else re.escape(token["escaped"] or token[0])

@@ -14,8 +14,8 @@ from msgspec import Struct
 from ralph.core.text import clean, head, one_line, shell_words, tail
 from ralph.errors import UserError
 from ralph.files import read_given
-from ralph.git.client import Env, Git, find_git, git_at, is_led_elsewhere, require_git, user_environment
-from ralph.git.index import MAX_INDEX, files_in, folders_to
+from ralph.git.client import Env, Git, find_git, git_at, git_error, require_git, user_environment
+from ralph.git.index import MAX_INDEX, files_in, folders_to, new_repositories
 from ralph.process.process import Process
 from ralph.process.program import Command
 from ralph.process.signals import Cancelled, Deadline
@@ -142,7 +142,9 @@ def commit_with_git(
     def run_git(*args: str, stdin: bytes = b"") -> CommandResult:
         return run(Command(argv=(*program, *args), env=environment, cwd=found.root, stdin=stdin))
 
-    _enter_nested(found, nested, run_git)
+    # If the index has one file of a nested repository, `git add` adds the others like any file.
+    if firsts := [files[0] for repository in nested for files in files_in(found, repository)]:
+        run_git("update-index", "--add", "--replace", "--", *map(os.fsdecode, firsts))
     added = _add_all(found, run_git) if only is None else _add_only(found, only, run_git)
     if added.was_stopped:  # what hangs here, such as a filter, would hang in the commit as well
         return Result("commit", False, _summary(added), was_stopped=True)
@@ -172,16 +174,18 @@ def _add_all(git: Git, run_git: Callable[..., CommandResult]) -> CommandResult:
         return updated
     add = ("add", "--all", "--ignore-errors", "--", *scope, EXCLUDE_RALPH)
     added = run_git(*add)
-    if added.code and not added.was_stopped and (unborn := _nested_without_commit(git)):
-        added = run_git(*add, *(f":(top,exclude,literal){os.fsdecode(path)}" for path in unborn))
+    if added.code and not added.was_stopped:  # new nested repositories without a commit make `git add` fail as a whole
+        nested = new_repositories(git)
+        unborn = [path for path in nested if not git_at(os.path.join(git.root, os.fsdecode(path))).resolve("HEAD")]
+        if unborn:
+            added = run_git(*add, *(f":(top,exclude,literal){os.fsdecode(path)}" for path in unborn))
     return added
 
 
 def _add_only(git: Git, paths: Sequence[bytes], run_git: Callable[..., CommandResult]) -> CommandResult:
     """Stage these files; a missing file is staged as deleted."""
     tracked = {*git.run("ls-files", "-z").split(b"\0")}
-    root = os.fsencode(git.root)
-    there = {path for path in paths if path in tracked or os.path.lexists(os.path.join(root, path))}
+    there = {path for path in paths if path in tracked or os.path.lexists(git.place(path))}
     # If a file replaced a folder, or the other way round, adding the outer path is enough.
     files = [path for path in there if not folders_to(path) & there]
     if not files:
@@ -221,25 +225,15 @@ def _obstacle(git: Git, folder: Path, program: tuple[str, ...]) -> str:
             now = find_git(folder, git.deadline)
         if now and (now.root, now.git_dir) != (git.root, git.git_dir):
             return f"{folder} is now part of the repository {now.root}: restore {git.git_dir}"
-        if is_led_elsewhere(git):
+        args = ("rev-parse", "--show-cdup")
+        result = git.as_user().try_run(*args)
+        if result.code:
+            raise git_error(args, result, f"git cannot work in {git.root}")
+        if result.out != b"\n":
             return f"core.worktree or core.bare in {git.git_dir}/config leads git away from {git.root}"
     if operation := operation_in_progress(git):
         return f"a {operation} is in progress in {git.root}: finish or abort it first"
     return ""
-
-
-def _enter_nested(git: Git, nested: Sequence[bytes], run_git: Callable[..., CommandResult]) -> None:
-    """Add one file of each nested repository to the index: `git add` then adds the others like any file."""
-    firsts = [files[0] for folder in nested for files in files_in(git, folder)]
-    if firsts:
-        run_git("update-index", "--add", "--replace", "--", *map(os.fsdecode, firsts))
-
-
-def _nested_without_commit(git: Git) -> list[bytes]:
-    """Return new nested repositories without a commit: `git add` fails as a whole because of them."""
-    new = git.run("ls-files", "--others", "--exclude-standard", "-z").split(b"\0")
-    nested = [path.rstrip(b"/") for path in new if path.endswith(b"/")]
-    return [path for path in nested if not git_at(os.path.join(git.root, os.fsdecode(path))).resolve("HEAD")]
 
 
 def _unstage_new(git: Git, files: Collection[bytes]) -> None:

@@ -79,8 +79,7 @@ def copy_included_files(home: Git, git: Git) -> None:
     ignored = [path for path in found if path]
     write_file(os.path.join(git.git_dir, COPIED_LIST), b"\0".join(ignored))
     for path in ignored:
-        target = os.path.join(os.fsencode(git.root), path)
-        source = os.path.join(os.fsencode(home.root), path)
+        target, source = git.place(path), home.place(path)
         if b".ralph" in path.split(b"/") or os.path.lexists(target) or not os.path.isfile(source):
             continue
         with suppress(FileNotFoundError):  # another program may just be removing it

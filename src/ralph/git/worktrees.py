@@ -53,7 +53,7 @@ class Worktree(Struct, frozen=True):
         kept = registered_git_dir(self)
         if not kept:
             raise _another_tree(self)
-        return self.home.in_worktree(self.path, kept)
+        return replace(self.home, root=self.path, git_dir=kept)
 
     @property
     def ref(self) -> str:
@@ -118,7 +118,10 @@ def create(worktree: Worktree, start: str = "HEAD") -> str:
     args = ("worktree", "add", "--no-track", "-b", worktree.branch, "--", worktree.path, commit)
     result = home.try_run(*args)
     if result.code:
-        _remove_half_made(worktree)
+        with suppress(UserError):
+            remove_folder(worktree)
+            if tip := home.resolve(worktree.ref):
+                update_refs(home, f"delete {worktree.ref} {tip}")
         raise git_error(args, result, "cannot make a worktree")
     os.makedirs(worktree.workspace, exist_ok=True)
     count = len(_changes(home, "normal")) if start == "HEAD" else 0
@@ -126,14 +129,6 @@ def create(worktree: Worktree, start: str = "HEAD") -> str:
         return ""
     changes = "an uncommitted change stays" if count == 1 else f"{count} uncommitted changes stay"
     return f"{changes} in {home.root}; the worktree starts from the last commit"
-
-
-def _remove_half_made(worktree: Worktree) -> None:
-    """Remove what a failed `git worktree add` left behind."""
-    with suppress(UserError):
-        remove_folder(worktree)
-        if tip := worktree.home.resolve(worktree.ref):
-            update_refs(worktree.home, f"delete {worktree.ref} {tip}")
 
 
 def commit_all(worktree: Worktree, message: str, runner: Runner | None = None) -> str | None:
@@ -234,7 +229,7 @@ def _remove_new_gitignores(git: Git) -> None:
         name = os.path.join(folder, b".gitignore")
         if name not in known and os.path.basename(folder) != b".ralph":
             with suppress(OSError):
-                os.unlink(os.path.join(os.fsencode(git.root), name))
+                os.unlink(git.place(name))
 
 
 def _clean(git: Git) -> None:
@@ -418,7 +413,10 @@ def refuse_if_anything_is_lost(worktree: Worktree) -> None:
         if left := first_unsaved(worktree):
             raise UserError(f"{worktree.path} has uncommitted work: {left}", "commit or remove it first")
     for commit in commits - {""}:
-        if not _is_elsewhere(worktree, commit):
+        # Another branch, a remote branch, a tag or the user's HEAD may contain it.
+        args = (f"--contains={commit}", "refs/heads", "refs/remotes", "refs/tags")
+        refs = worktree.home.run("for-each-ref", "--format=%(refname)", *args).decode("utf-8", "replace")
+        if not {*refs.splitlines()} - {worktree.ref} and not worktree.home.contains("HEAD", commit):
             raise UserError(
                 f"the branch {worktree.branch} has commits that are not merged",
                 f"merge them with `git merge {worktree.branch}`, or drop them with `git branch -D`",
@@ -429,7 +427,7 @@ def first_unsaved(worktree: Worktree) -> str:
     """Return the first change, new file or nested repository that exists only in the worktree; empty if none does."""
     git = worktree.git
     paths = [path for path in _changes(git, "all") if not path.endswith(b"/") or any(files_in(git, path[:-1]))]
-    paths += [os.path.join(os.fsencode(git.root), path) for path in _changed_submodules(worktree.home, git)]
+    paths += [git.place(path) for path in _changed_submodules(worktree.home, git)]
     return display_path(paths[0]) if paths else ""
 
 
@@ -456,11 +454,3 @@ def _equals_commit(git: Git, commit: str) -> bool:
         tree = git.run("rev-parse", f"{commit}^{{tree}}").decode().strip()
         has_more = index.left_out or any(name.endswith("/") for name in index.nested)
         return (head_of(seen), tree_of(seen)) == (commit, tree) and not has_more
-
-
-def _is_elsewhere(worktree: Worktree, commit: str) -> bool:
-    """Return whether another branch, a remote branch, a tag or the user's HEAD contains this commit."""
-    kinds = ("refs/heads", "refs/remotes", "refs/tags")
-    refs = worktree.home.run("for-each-ref", "--format=%(refname)", f"--contains={commit}", *kinds)
-    others = {*refs.decode("utf-8", "replace").splitlines()} - {worktree.ref}
-    return bool(others) or worktree.home.contains("HEAD", commit)

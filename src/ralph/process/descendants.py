@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+KEEPER_NAME = "loop-keeper"  # doesn't contain "ralph", so that `pkill ralph` spares it
 MARK = "RALPH_RUN_ID"  # environment variable of everything that a run starts
 KEPT_MARK = "RALPH_KEEP_CHILDREN"  # set if its background processes may outlive the run
 SWEEP_LOOKS = 3  # times that a sweep looks again, for processes that were forked in between

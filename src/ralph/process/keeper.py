@@ -15,8 +15,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.process.descendants import MARK, descendants_of, exclude_spared, kill, kill_run
-from ralph.process.keeper_program import KILL_TIMEOUT, NAME, SHUTDOWN_GRACE, Channel, Packet, wait_readable
+from ralph.process.descendants import KEEPER_NAME, MARK, descendants_of, exclude_spared, kill, kill_run
+from ralph.process.keeper_program import KILL_TIMEOUT, SHUTDOWN_GRACE, Channel, Packet, wait_readable
 from ralph.process.program import Command
 
 REPLY_TIMEOUT = 60.0  # seconds; everything that the keeper is asked for takes at most ten
@@ -54,7 +54,7 @@ class KeeperLost(UserError):
 
     def __init__(self) -> None:
         hint = "if nobody killed it, the system may be out of resources: see `ulimit -n` and `ulimit -v`"
-        super().__init__(f"the process that cleans up after agents ({NAME}) was killed", hint)
+        super().__init__(f"the process that cleans up after agents ({KEEPER_NAME}) was killed", hint)
 
 
 class Keeper:
@@ -181,9 +181,10 @@ class Keeper:
         killed = self._kill_from_here()
         self._channel.close()
         self._start()
+        who = f"the process that cleans up after agents ({KEEPER_NAME})"
         count = f"{killed} process{'' if killed == 1 else 'es'}"
         return UserError(
-            f"the process that cleans up after agents ({NAME}) was killed; ralph killed what it had started: {count}",
+            f"{who} was killed; ralph killed what it had started: {count}",
             "see what the agent did in its log; with --sandbox it cannot reach processes outside",
         )
 

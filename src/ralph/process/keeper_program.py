@@ -31,6 +31,7 @@ from functools import cache
 from typing import Any, NoReturn
 
 from ralph.process.descendants import (
+    KEEPER_NAME,
     MARK,
     AlreadyAsked,
     RunningProcess,
@@ -49,7 +50,6 @@ from ralph.process.descendants import (
 
 Packet = dict[str, Any]
 
-NAME = "loop-keeper"  # doesn't contain "ralph", so that `pkill ralph` spares it
 SHUTDOWN_GRACE = 2.0  # seconds from SIGTERM to SIGKILL when ralph is gone
 KILL_TIMEOUT = 5.0  # seconds from the first SIGKILL until survivors are given up
 FOREIGN_TIMEOUT = 0.3  # the same if all of them belong to other users: they can only end by themselves
@@ -432,7 +432,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    set_process_name(NAME)
+    set_process_name(KEEPER_NAME)
     os.chdir("/")
     with socket.socket(fileno=0) as end:
         KeeperProgram(Channel(end), int(sys.argv[1])).serve()

@@ -50,10 +50,6 @@ class ProgramMissing(CannotStart):
     pass
 
 
-class ProgramNotExecutable(CannotStart):
-    pass
-
-
 def find_program(name: str, env: Mapping[str, str], cwd: str) -> str:
     """Return the path of a program, looked up in `cwd` and on the PATH of `env`; raise CannotStart if there is none."""
     for path in _candidates(name, env, cwd):
@@ -61,7 +57,7 @@ def find_program(name: str, env: Mapping[str, str], cwd: str) -> str:
             return path
     for path in _candidates(name, env, cwd):
         if os.path.isfile(path):
-            raise ProgramNotExecutable(f"not executable: {path}", f"try: chmod +x {path}")
+            raise CannotStart(f"not executable: {path}", f"try: chmod +x {path}")
     if "/" in name:
         raise ProgramMissing(f"no such program: {name}", "check the path")
     raise ProgramMissing(f"command not found: {name}", "is it installed, and is its folder on PATH?")
@@ -98,7 +94,7 @@ def start_error(error: OSError, program: str, cwd: str) -> CannotStart:
     if isinstance(error, FileNotFoundError):
         return ProgramMissing(f"cannot run {program}: the interpreter in its first line is missing")
     if isinstance(error, PermissionError):
-        return ProgramNotExecutable(f"cannot run {program}: {error.strerror}", f"try: chmod +x {program}")
+        return CannotStart(f"cannot run {program}: {error.strerror}", f"try: chmod +x {program}")
     return CannotStart(f"cannot run {program}: {error.strerror}")
 
 

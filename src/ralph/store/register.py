@@ -18,6 +18,7 @@ from ralph.core.text import clean, one_line
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file, state_folder
 from ralph.process.descendants import (
+    KEEPER_NAME,
     ancestors_of,
     is_living,
     kill_run,
@@ -25,7 +26,6 @@ from ralph.process.descendants import (
     processes_of_run,
     runs_with_processes,
 )
-from ralph.process.keeper_program import NAME
 from ralph.store.folder import RunFolder, is_occupied
 from ralph.store.journal import Entry, load_run, read_entries
 
@@ -322,8 +322,5 @@ def _is_active(run: Listed, mark: str) -> bool:
     The pid of a run inside a container means nothing outside, but its lock and its keeper can be seen from there.
     """
     is_locked = not run.facts.branch and is_occupied(Path(run.facts.workspace))
-    return run.is_alive or is_locked or any(map(_has_keeper, (process.pid for process in marked_processes(mark))))
-
-
-def _has_keeper(pid: int) -> bool:
-    return any(process.name == NAME.encode() for process in ancestors_of(pid))
+    ancestors = (found for process in marked_processes(mark) for found in ancestors_of(process.pid))
+    return run.is_alive or is_locked or any(process.name == KEEPER_NAME.encode() for process in ancestors)

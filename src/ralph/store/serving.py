@@ -84,10 +84,8 @@ class ServerFolder:
 
     def use_link(self, key: str) -> str:
         """Use a link up and return its level, "" if it was already used or is too old."""
-        link = load_json(f"{self.path}/{LINKS}/{hash_secret(key)}", Link)
-        if not link or not self._remove_link(hash_secret(key)) or link.until < time.time():
-            return ""
-        return link.level
+        level = self.link_level(key)
+        return level if self._remove_link(hash_secret(key)) else ""
 
     def recall(self) -> Remembered:
         return load_json(f"{self.path}/{REMEMBERED}", Remembered) or Remembered("")

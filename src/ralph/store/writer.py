@@ -61,9 +61,13 @@ class Writer:
         """Write the events with one call; return them without keys, including those beyond the limit."""
         kinds = set(map(type, happened))
         if events.AgentFinished in kinds:
-            self._end_turn()
+            left_out, self._left_out, self._room, self._key_left = self._left_out, 0, self._most, 0
+            if left_out:
+                self(events.Notice(f"{left_out} events of this turn were left out: the agent said too much"))
         if self._room < 0 and kinds <= events.TALK and not self._is_read():
-            self._drop(happened)
+            self._left_out += len(happened)
+            for event in happened:
+                self._hide_key(event)
             return []
         told, lines = self._encode_safely(happened)
         kept = told
@@ -97,12 +101,6 @@ class Writer:
         text, half = self._redact.text(event.text), TEXT_LIMIT // 2
         return events.AgentText(text if len(text) <= TEXT_LIMIT else f"{text[:half]}\n… [cut] …\n{text[-half:]}")
 
-    def _drop(self, happened: Sequence[events.Event]) -> None:
-        """Count events that are neither written nor read."""
-        self._left_out += len(happened)
-        for event in happened:
-            self._hide_key(event)
-
     def _encode(self, told: Sequence[events.Told]) -> bytes:
         """Return one line per event. Escape other characters at which some programs break lines."""
         return escaped(self._encoder.encode_lines(told))
@@ -134,11 +132,6 @@ class Writer:
         if self._room < 0:
             self._left_out += 1
         return self._room >= 0
-
-    def _end_turn(self) -> None:
-        left_out, self._left_out, self._room, self._key_left = self._left_out, 0, self._most, 0
-        if left_out:
-            self(events.Notice(f"{left_out} events of this turn were left out: the agent said too much"))
 
     def _encode_if_safe(self, told: Sequence[events.Told]) -> bytes | None:
         """Return the lines of the events; None if a text in them may have to be changed first."""

@@ -34,7 +34,7 @@ OTHERWISE = {
     "store/mailbox.py": "called by the agent itself, in its box",
     "process/descendants.py": "what the kernel tells of processes",
     "process/keeper_program.py": "a pipe of its own",
-    "sandbox/sandbox.py": "settings of the kernel, and a file that was made a moment ago, to see whether a box holds",
+    "sandbox/sandbox.py": "a file that was made a moment ago, to see whether a box holds",
     "doctor/machine.py": "the log of a trial of its own, in a folder that it made",
     "process/streams.py": "a log that was opened before",
 }

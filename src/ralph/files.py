@@ -191,6 +191,14 @@ def load_json(path: StrPath, kind: type[T], most: int = MOST_BYTES) -> T | None:
         return None
 
 
+def names_in(folder: StrPath) -> list[str]:
+    """Return the names in a folder, sorted; none if there is no such folder."""
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def remove_tree(folder: StrPath, last: str = "") -> None:
     """Remove a folder and everything in it, including folders that are closed to their owner (`chmod 0`).
 

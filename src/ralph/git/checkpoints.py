@@ -42,8 +42,6 @@ class Rewound(Struct, frozen=True):
 
 
 class Checkpoints:
-    """The checkpoints of one run."""
-
     def __init__(self, git: Git, run_id: str) -> None:
         self.git = git
         self.run_id = run_id
@@ -299,7 +297,9 @@ def patches_between(git: Git, pairs: Sequence[Pair], limit: int) -> dict[Pair, t
     The result is empty if git no longer has one of the trees.
     """
     trees, parts = _diff_pairs(git, pairs, *PATCH)
-    return {pair: _cut_lines(parts.get(both, b""), limit) for pair, both in trees.items()}
+    texts = {pair: parts.get(both, b"") for pair, both in trees.items()}
+    ends = {pair: text.rfind(b"\n", 0, limit) + 1 if len(text) > limit else len(text) for pair, text in texts.items()}
+    return {pair: (text[: ends[pair]], ends[pair] < len(text)) for pair, text in texts.items()}
 
 
 _HEADER = re.compile(rb"(?:^|\0)([0-9a-f]{40,64}) ([0-9a-f]{40,64})\n", re.MULTILINE)
@@ -336,13 +336,6 @@ def _split_pairs(output: bytes) -> dict[Pair, bytes]:
     _, *parts = _HEADER.split(output)
     rows = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
     return {(base.decode(), now.decode()): text for base, now, text in rows}
-
-
-def _cut_lines(text: bytes, limit: int) -> tuple[bytes, bool]:
-    """Return the whole lines within the first `limit` bytes, and whether there is more."""
-    if len(text) <= limit:
-        return text, False
-    return text[: text.rfind(b"\n", 0, limit) + 1], True
 
 
 def _parse_changes(output: bytes) -> list[FileChange]:

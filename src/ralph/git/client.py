@@ -23,7 +23,7 @@ from ralph.files import make_folder, read_given, remove_tree, replace_file, stat
 from ralph.process.process import Process
 from ralph.process.program import Command, own_program, search_path
 from ralph.process.signals import Cancelled, Deadline
-from ralph.store.folder import cannot_write
+from ralph.store.folder import report_write_errors
 
 # Settings that ralph's own commands do not take from the repository.
 PINNED_SETTINGS = (
@@ -191,7 +191,6 @@ class Git(Struct, frozen=True, kw_only=True):
         return self.run("commit-tree", tree, *args, stdin=text or b"\n", env=identity).decode().strip()
 
     def contains(self, later: str, earlier: str) -> bool:
-        """Whether the commit `earlier` is in the history of `later`."""
         args = ("merge-base", "--is-ancestor", earlier, later)
         result = self.try_run(*args)
         if result.code > 1:
@@ -204,7 +203,6 @@ class Git(Struct, frozen=True, kw_only=True):
         return {} if known.code == 0 else RALPH_IDENTITY
 
     def has_hook(self, *names: str) -> bool:
-        """Return whether the user has a hook with one of these names."""
         result = self.as_user().try_run("rev-parse", "--git-path", "hooks")
         folder = os.path.join(self.root, os.fsdecode(result.out).strip())
         return result.code == 0 and any(os.access(os.path.join(folder, name), os.X_OK) for name in names)
@@ -367,8 +365,6 @@ def remove_look_folder(run_id: str, env: Mapping[str, str] = os.environ) -> None
 
 
 class PrivateGitFolder:
-    """A private git folder for the working tree of `git`."""
-
     def __init__(self, git: Git, folder: str) -> None:
         self.git, self.folder = git, folder
         self._head: str | None = None
@@ -380,7 +376,7 @@ class PrivateGitFolder:
             return
         listed = self.git.run("config", "--list", "-z").decode("utf-8", "surrogateescape")
         settings = dict(entry.partition("\n")[::2] for entry in listed.split("\0") if entry)
-        try:
+        with report_write_errors(self.folder):
             make_folder(f"{self.folder}/refs")
             make_folder(f"{self.folder}/info")
             for name in ("info/exclude", "info/attributes"):
@@ -388,16 +384,12 @@ class PrivateGitFolder:
                     write_file(f"{self.folder}/{name}", read_given(os.path.join(self.git.common_dir, name)))
             kept = {name: value for name, value in settings.items() if name in HARMLESS}
             replace_file(f"{self.folder}/config", _config(kept))  # last, because it marks the folder as complete
-        except OSError as error:
-            raise cannot_write(self.folder, error) from None
 
     def at(self, head: str = "") -> Git:
         """Return git with this commit as HEAD; if it is empty, there is no HEAD."""
         if head != self._head:
-            try:
+            with report_write_errors(self.folder):
                 replace_file(f"{self.folder}/HEAD", _head(head))
-            except OSError as error:
-                raise cannot_write(self.folder, error) from None
             self._head = head
         return _looking(self.git, self.folder)
 

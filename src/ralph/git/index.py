@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from ralph.core.secrets import Redactor, secret_values
 from ralph.files import add_to_file, read_given, temporary_folder, write_file
 from ralph.git.client import Git, GitError, PrivateGitFolder, git_error
-from ralph.store.folder import cannot_write
+from ralph.store.folder import report_write_errors
 
 BIG_FILE = 50_000_000  # bytes; larger new files are not saved
 MAX_NEW_FILES = 1_000_000_000  # bytes of new files that are saved, all together
@@ -143,9 +144,8 @@ class PrivateIndex:
     def _copy_users_index(self) -> None:
         self._tree = ""
         source = os.path.join(self.git.git_dir, "index")
-        try:
-            with suppress(FileNotFoundError):
-                os.unlink(f"{self._path}.lock")  # from a killed git; only ralph writes this index
+        with report_write_errors(self._path):
+            Path(f"{self._path}.lock").unlink(missing_ok=True)  # from a killed git; only ralph writes this index
             with suppress(FileNotFoundError, GitError):
                 times = os.stat(source)
                 write_file(self._path, read_given(source, MAX_INDEX))
@@ -154,12 +154,9 @@ class PrivateIndex:
                 self._prepare()
                 return
             # There is no index, or it is split or broken. Start from HEAD: git reads all files then.
-            with suppress(FileNotFoundError):
-                os.unlink(self._path)
+            Path(self._path).unlink(missing_ok=True)
             self.run("read-tree", self.git.resolve("HEAD") or "--empty")
             self._prepare()
-        except OSError as error:
-            raise cannot_write(self._path, error) from None
 
     def _prepare(self) -> None:
         """Drop ralph's run data from the copy, find submodules, and clear flags that hide changes.
@@ -291,7 +288,6 @@ def _add_changed(line: bytes, seen: GitStatus) -> None:
 
 
 def folders_to(path: bytes) -> set[bytes]:
-    """Return the folders that a file is in."""
     parts = path.split(b"/")
     return {b"/".join(parts[:depth]) for depth in range(1, len(parts))}
 

@@ -176,7 +176,6 @@ def _is_below(name: str, roots: Sequence[str]) -> bool:
 
 
 def _tick(git: Git, tree: str, own: Mapping[bytes, TreeEntry], reserved: Reserved, keys: Sequence[str]) -> str:
-    """Return the tree with these tasks ticked in the list."""
     lists = {path: entry for path, entry in own.items() if _is_below(os.fsdecode(path), reserved.lists)}
     if not lists:
         return tree

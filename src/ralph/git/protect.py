@@ -73,8 +73,13 @@ class Protected:
 
     def keep(self) -> None:
         """Copy the files, unless the run has done so already."""
-        kept = self._load()
-        self._kept = self._copy_all() if kept is None else kept
+        try:
+            kept = json.decode(read_file(self._store / "protected.json"), type=list[ProtectedFile])
+        except FileNotFoundError:
+            kept = self._copy_all()
+        except (OSError, *UNREADABLE) as error:
+            raise UserError(f"the list of protected files in {self._store} cannot be read: {error}") from None
+        self._kept = {one.path: one for one in kept}
 
     @property
     def unmatched_patterns(self) -> tuple[str, ...]:
@@ -202,27 +207,18 @@ class Protected:
             return "unreadable"
         return digest.hexdigest()
 
-    def _copy_all(self) -> dict[bytes, ProtectedFile]:
+    def _copy_all(self) -> list[ProtectedFile]:
         folder = self._store / "files"
         try:
             make_folder(str(folder))
-            kept = {path: self._copy(path, info, folder) for path, info in self._find()}
-            replace_file(self._store / "protected.json", json.encode(list(kept.values())))
+            kept = [self._copy(path, info, folder) for path, info in self._find()]
+            replace_file(self._store / "protected.json", json.encode(kept))
         except OSError as error:
             raise UserError(
                 f"cannot copy the protected file {error.filename!r}: {error.strerror}",
                 "make it readable, or leave it out with --protect '!PATTERN'",
             ) from None
         return kept
-
-    def _load(self) -> dict[bytes, ProtectedFile] | None:
-        try:
-            kept = json.decode(read_file(self._store / "protected.json"), type=list[ProtectedFile])
-        except FileNotFoundError:
-            return None
-        except (OSError, *UNREADABLE) as error:
-            raise UserError(f"the list of protected files in {self._store} cannot be read: {error}") from None
-        return {one.path: one for one in kept}
 
     def _copy(self, path: bytes, info: os.stat_result, folder: Path) -> ProtectedFile:
         digest = self._digest(path, info)

@@ -149,7 +149,9 @@ def commit_with_git(
     if added.was_stopped:  # what hangs here, such as a filter, would hang in the commit as well
         return Result("commit", False, _summary(added), was_stopped=True)
     if without:
-        _unstage_new(found, without)
+        new = found.run("diff-index", "--cached", "--name-only", "--diff-filter=A", "-z", "HEAD", "--").split(b"\0")
+        if unwanted := {*new} & {*without}:
+            found.run("update-index", "--force-remove", "-z", "--stdin", stdin=b"\0".join((*unwanted, b"")))
     since_head = ("diff-index", "--cached", "--no-renames", "--name-only", "-z", "HEAD", "--")
     staged = {*found.run(*(since_head if found.resolve("HEAD") else ("ls-files", "-z"))).split(b"\0")} - {b""}
     chosen = staged if only is None else staged & {*only}
@@ -234,13 +236,6 @@ def _obstacle(git: Git, folder: Path, program: tuple[str, ...]) -> str:
     if operation := operation_in_progress(git):
         return f"a {operation} is in progress in {git.root}: finish or abort it first"
     return ""
-
-
-def _unstage_new(git: Git, files: Collection[bytes]) -> None:
-    """Remove from the index those of the files that HEAD does not have."""
-    new = git.run("diff-index", "--cached", "--name-only", "--diff-filter=A", "-z", "HEAD", "--")
-    if out := {*new.split(b"\0")} & {*files}:
-        git.run("update-index", "--force-remove", "-z", "--stdin", stdin=b"\0".join((*out, b"")))
 
 
 def _pathspecs(paths: Sequence[bytes]) -> bytes:

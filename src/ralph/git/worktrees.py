@@ -61,7 +61,6 @@ class Worktree(Struct, frozen=True):
 
 
 def worktree_of(home: Git, run_id: str) -> Worktree:
-    """Return the worktree of a run."""
     return worktree_named(home, f"-{run_id}", f"ralph/{run_id}")
 
 
@@ -327,7 +326,6 @@ def is_own(worktree: Worktree) -> bool:
 
 
 def refuse_another(worktree: Worktree) -> None:
-    """Raise if the folder is no longer the worktree that it was."""
     if not is_own(worktree):
         raise _another_tree(worktree)
 
@@ -406,7 +404,6 @@ def _changes(git: Git, new_files: str) -> list[bytes]:
 
 
 def refuse_if_anything_is_lost(worktree: Worktree) -> None:
-    """Raise if removing the worktree and its branch would lose work."""
     commits = {worktree.home.resolve(worktree.ref)}
     if os.path.isdir(worktree.path):
         commits.add(worktree.git.resolve("HEAD"))

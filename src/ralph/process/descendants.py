@@ -54,7 +54,6 @@ def ancestors_of(pid: int) -> list[RunningProcess]:
 
 
 def processes_in_group(group: int) -> list[RunningProcess]:
-    """Return the running processes of a process group."""
     return [process for process in _all_processes() if process.group == group]
 
 

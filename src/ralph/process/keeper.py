@@ -170,7 +170,6 @@ class Keeper:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the keeper was killed."""
         poll = select.poll()
         poll.register(self._channel, 0)
         return any(event & select.POLLHUP for _, event in poll.poll(0))

@@ -262,7 +262,7 @@ class ProcessLifecycle:
             self._deadlines["keeper"] = time.monotonic() + grace + KILL_TIMEOUT + SLOW_MACHINE
             self._keeper.kill_all(grace)
         elif self._own:
-            grace = URGENT_TIME if self._deadline and self._deadline.is_urgent else grace
+            grace = URGENT_TIME if self._deadline and self._deadline.interrupt.level > 1 else grace
             self._deadlines["kill"] = time.monotonic() + grace
             self._own.send_signals(signal.SIGTERM, signal.SIGCONT)
 

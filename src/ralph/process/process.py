@@ -92,12 +92,7 @@ class Process(ProcessLifecycle):
         return replace(ended, stderr=redact(bytes(errors)).decode(errors="replace")) if errors.seen else ended
 
     def capture(
-        self,
-        *,
-        head: int,
-        tail: int,
-        log: LogFile | None = None,
-        redact: Callable[[bytes], bytes] = redact_secrets,
+        self, *, head: int, tail: int, log: LogFile | None = None, redact: Callable[[bytes], bytes] = redact_secrets
     ) -> Output:
         """Run the program; return the first `head` and the last `tail` characters that it printed."""
         result = self.start_capture(head=head, tail=tail, log=log, redact=redact)
@@ -105,12 +100,7 @@ class Process(ProcessLifecycle):
         return result()
 
     def start_capture(
-        self,
-        *,
-        head: int,
-        tail: int,
-        log: LogFile | None = None,
-        redact: Callable[[bytes], bytes] = redact_secrets,
+        self, *, head: int, tail: int, log: LogFile | None = None, redact: Callable[[bytes], bytes] = redact_secrets
     ) -> Callable[[], Output]:
         """Start the program; return a function that returns its output once it is over."""
         ends = Ends(head, tail)

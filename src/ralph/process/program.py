@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
@@ -52,10 +52,12 @@ class ProgramMissing(CannotStart):
 
 def find_program(name: str, env: Mapping[str, str], cwd: str) -> str:
     """Return the path of a program, looked up in `cwd` and on the PATH of `env`; raise CannotStart if there is none."""
-    for path in _candidates(name, env, cwd):
+    folders = [""] if "/" in name else env.get("PATH", os.defpath).split(os.pathsep)
+    paths = [os.path.join(cwd, folder, name) for folder in folders]
+    for path in paths:
         if _is_program(path):
             return path
-    for path in _candidates(name, env, cwd):
+    for path in paths:
         if os.path.isfile(path):
             raise CannotStart(f"not executable: {path}", f"try: chmod +x {path}")
     if "/" in name:
@@ -102,16 +104,7 @@ def _is_program(path: str) -> bool:
     return os.access(path, os.X_OK) and os.path.isfile(path)
 
 
-def _candidates(name: str, env: Mapping[str, str], cwd: str) -> Iterator[str]:
-    if "/" in name:
-        yield os.path.join(cwd, name)
-        return
-    for folder in env.get("PATH", os.defpath).split(os.pathsep):
-        yield os.path.join(cwd, folder, name)
-
-
 def _is_in_work(path: str) -> bool:
-    """Return whether the path is inside a workspace or a repository."""
     while (folder := os.path.dirname(path)) != path:
         if os.path.lexists(f"{folder}/.ralph") or os.path.lexists(f"{folder}/.git"):
             return True
@@ -211,7 +204,6 @@ class DetachedProcess:
 
 
 def unnamed_file() -> int:
-    """Return the descriptor of a temporary file without a name."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("ralph")
     with tempfile.TemporaryFile() as file:

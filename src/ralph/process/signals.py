@@ -255,10 +255,6 @@ class Deadline:
         return self.time_left() <= 0 and self.remaining() <= 0
 
     @property
-    def is_urgent(self) -> bool:
-        return self.interrupt.level > 1
-
-    @property
     def reason(self) -> str:
         return f"received {self.interrupt.reason}" if self.interrupt.level else "the time of the run is over"
 

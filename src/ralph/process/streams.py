@@ -203,8 +203,14 @@ class LogFile:
         self.open()
         if self._unsettled:
             self._put(self._rest())
-        if self._tail.seen:
-            self._put_tail()
+        data, start = bytes(self._tail), 0
+        if self._tail.lost:
+            # The text before the first line or string may be the rest of a key.
+            start = data.find(b"\n", 0, PIECE) + 1 or data.find(b'"', 0, PIECE) + 1 or after_half_a_key(data[:PIECE])
+            self._write(b"\n[... %d bytes left out ...]\n" % (self._tail.lost + start))
+        for at in range(start, len(data), PIECE):
+            self._write(self._settle(data[at : at + PIECE]))
+        self._write(self._rest())
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = GIVEN_UP
@@ -232,16 +238,6 @@ class LogFile:
         if not self._room:
             self._tail.add(self._unsettled)
             self._unsettled = b""
-
-    def _put_tail(self) -> None:
-        data, start = bytes(self._tail), 0
-        if self._tail.lost:
-            # The text before the first line or string may be the rest of a key.
-            start = data.find(b"\n", 0, PIECE) + 1 or data.find(b'"', 0, PIECE) + 1 or after_half_a_key(data[:PIECE])
-            self._write(b"\n[... %d bytes left out ...]\n" % (self._tail.lost + start))
-        for at in range(start, len(data), PIECE):
-            self._write(self._settle(data[at : at + PIECE]))
-        self._write(self._rest())
 
     def _write(self, data: bytes) -> None:
         self.open()

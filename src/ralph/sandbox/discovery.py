@@ -175,7 +175,6 @@ class _ShownPaths:
             self.aliases[alias] = real
 
     def add_path_folders(self, path: str) -> None:
-        """Show the existing folders on PATH."""
         for folder in dict.fromkeys(path.split(os.pathsep)):
             if os.path.isabs(folder) and os.path.isdir(folder):
                 self._add_program_folder(folder)
@@ -212,7 +211,7 @@ def _package_of(file: str) -> str:
 
 def _interpreter_of(file: str) -> str:
     """Return the absolute path after `#!`; empty if there is none."""
-    line = _read_head(file, 256).partition(b"\n")[0]
+    line = read_start(file, 256).partition(b"\n")[0]
     word = os.fsdecode(line[2:].split(maxsplit=1)[0]) if line.startswith(b"#!") and line[2:].strip() else ""
     return word if os.path.isabs(word) else ""
 
@@ -226,7 +225,7 @@ def _git_settings(env: Mapping[str, str], home: str) -> Iterator[str]:
         if path and path not in seen and len(seen) < 32 and os.path.isfile(path):
             seen.add(path)
             yield path
-            for line in _read_head(path, _MOST_BYTES).decode("utf-8", "replace").splitlines():
+            for line in read_start(path, _MOST_BYTES).decode("utf-8", "replace").splitlines():
                 key, _, value = line.partition("=")
                 if key.strip().lower() in ("path", "excludesfile", "attributesfile", "template"):
                     name = value.strip().strip('"')
@@ -234,7 +233,8 @@ def _git_settings(env: Mapping[str, str], home: str) -> Iterator[str]:
                     waiting.append(os.path.join(os.path.dirname(path), name))
 
 
-def _read_head(path: str, size: int) -> bytes:
+def read_start(path: str, size: int) -> bytes:
+    """Return up to `size` bytes of a file; empty if it cannot be read."""
     try:
         return read_head(path, size)
     except OSError:
@@ -278,15 +278,15 @@ def _plain_repository(top: str, git_dir: str) -> GitFolders:
 
 def _find_linked(top: str, mark: str) -> GitFolders | None:
     """Return the repository of a linked worktree or a submodule, whose `.git` is a file that names a folder."""
-    text = _read_head(mark, 4096).decode("utf-8", "surrogateescape")
+    text = read_start(mark, 4096).decode("utf-8", "surrogateescape")
     if not text.startswith("gitdir:"):
         return None
     own = os.path.realpath(os.path.join(top, text.removeprefix("gitdir:").strip()))
-    shared = _read_head(f"{own}/commondir", 4096).decode("utf-8", "surrogateescape").strip()
+    shared = read_start(f"{own}/commondir", 4096).decode("utf-8", "surrogateescape").strip()
     if not shared:
         return _plain_repository(top, own)
     common = os.path.realpath(os.path.join(own, shared))
-    head = _read_head(f"{own}/HEAD", 4096).decode("utf-8", "surrogateescape").strip()
+    head = read_start(f"{own}/HEAD", 4096).decode("utf-8", "surrogateescape").strip()
     branch = head.removeprefix("ref: ") if head.startswith("ref: refs/heads/") else "refs/heads/ralph/"
     folder = branch.rpartition("/")[0]
     alternates = ("info/alternates", "info/http-alternates")
@@ -343,7 +343,7 @@ def _files_closed_to_others(folder: str) -> Iterator[str]:
 
 def _find_sockets(covered: Sequence[str]) -> Iterator[str]:
     """Yield sockets outside the `covered` folders. A read-only mount does not keep a program from connecting."""
-    for line in _read_head("/proc/net/unix", _MOST_BYTES).decode("utf-8", "surrogateescape").splitlines()[1:]:
+    for line in read_start("/proc/net/unix", _MOST_BYTES).decode("utf-8", "surrogateescape").splitlines()[1:]:
         path = line.split(maxsplit=7)[-1]
         if path.startswith("/") and not is_inside(path, covered):
             try:

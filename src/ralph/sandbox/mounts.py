@@ -59,20 +59,10 @@ class Mount(Struct, frozen=True, order=True):
     source: str = ""
 
     def arguments(self) -> tuple[str, ...]:
-        source = self.source or self.path
-        match self.access:
-            case "read":
-                return ("--ro-bind", source, self.path)
-            case "write":
-                return ("--bind", source, self.path)
-            case "device":
-                return ("--dev-bind", source, self.path)
-            case "empty":
-                return ("--tmpfs", self.path)
-            case "blank":
-                return ("--ro-bind", "/dev/null", self.path)
-            case _:
-                return (f"--{self.access}", self.path)
+        if self.access in ("empty", "dev", "proc"):
+            return ("--tmpfs" if self.access == "empty" else f"--{self.access}", self.path)
+        source = "/dev/null" if self.access == "blank" else self.source or self.path
+        return ({"write": "--bind", "device": "--dev-bind"}.get(self.access, "--ro-bind"), source, self.path)
 
 
 class GuardedFolder(Struct, frozen=True, kw_only=True):
@@ -217,11 +207,7 @@ def is_inside(path: str, folders: Iterable[str]) -> bool:
 
 
 def bubblewrap_command(
-    bubblewrap: str,
-    mounts: Sequence[Mount],
-    cwd: str,
-    is_online: bool,
-    only_writable: Sequence[str] | None = None,
+    bubblewrap: str, mounts: Sequence[Mount], cwd: str, is_online: bool, only_writable: Sequence[str] | None = None
 ) -> tuple[str, ...]:
     """Return the command line up to the sandboxed program. With `only_writable`, all other mounts become read-only.
 

@@ -17,13 +17,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import acquire_lock, open_file, remove_tree
+from ralph.files import acquire_lock, names_in, open_file, remove_tree
 from ralph.process.keeper import PACKAGE_ROOT, Keeper, KeeperLost
 from ralph.process.lifecycle import Limits
 from ralph.process.process import Process
 from ralph.process.program import Command, find_program
 from ralph.sandbox import network
-from ralph.sandbox.discovery import SandboxRequest, find_view, refresh_view
+from ralph.sandbox.discovery import SandboxRequest, find_view, read_start, refresh_view
 from ralph.sandbox.mounts import (
     Mount,
     SandboxView,
@@ -82,7 +82,6 @@ class CleanupFile:
 
 
 def links_in(folder: str) -> list[str]:
-    """Return the names of the links in a folder."""
     try:
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries if entry.is_symlink()]
@@ -120,11 +119,7 @@ def _move(path: str, folder: str) -> str:
 
 def clean_up_killed_runs(folder: str) -> None:
     """Do what runs that were killed could not do themselves."""
-    try:
-        names = os.listdir(f"{folder}/open")
-    except FileNotFoundError:
-        return
-    for name in names:
+    for name in names_in(f"{folder}/open"):
         path = f"{folder}/open/{name}"
         # Locked: its run is alive. Unreadable: it was killed before the sandbox started.
         with suppress(OSError, *UNREADABLE), open(open_file(path), "rb") as file:
@@ -331,23 +326,14 @@ def explain_failure(output: str, restrictions: Restrictions) -> UserError:
 
 
 def find_restrictions(env: Mapping[str, str]) -> Restrictions:
-    """Look at this machine."""
     return Restrictions(
         is_container="container" in env
         or any(os.path.exists(mark) for mark in ("/.dockerenv", "/run/.containerenv"))
-        or any(name in _read("/proc/1/cgroup") for name in ("docker", "kubepods", "containerd", "lxc")),
-        has_apparmor=_read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").strip() == "1",
-        has_no_namespaces=_read("/proc/sys/kernel/unprivileged_userns_clone").strip() == "0"
-        or _read("/proc/sys/user/max_user_namespaces").strip() == "0",
+        or any(name in read_start("/proc/1/cgroup", 4096) for name in (b"docker", b"kubepods", b"containerd", b"lxc")),
+        has_apparmor=read_start("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", 2).strip() == b"1",
+        has_no_namespaces=read_start("/proc/sys/kernel/unprivileged_userns_clone", 2).strip() == b"0"
+        or read_start("/proc/sys/user/max_user_namespaces", 2).strip() == b"0",
     )
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(4096)
-    except OSError:
-        return ""
 
 
 def without_network(command: Command, read_only: str, keeper: Keeper) -> Command:

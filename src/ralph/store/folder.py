@@ -1,11 +1,18 @@
-"""The `.ralph/` folder of a workspace: settings, logs of checks, locks, and one private folder per run."""
+"""The `.ralph/` folder of a workspace, and the files in the user's state folder that decide what a run does.
+
+`.ralph/` has settings, logs of checks, locks, and one private folder per run. An agent may edit or remove it, or run
+`git clean -fdx`. So ralph keeps the request (`run.json`, `work.json`), the first tasks and the copies of protected
+files in `~/.local/state/ralph/orders/<run id>/`, and reads them only from there; the copies in `.ralph/` are for
+people. What exams printed is there as well, because the agent can read the run's own folder.
+"""
 
 import errno
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 
 from msgspec import Struct, json
@@ -19,24 +26,29 @@ from ralph.files import (
     load_json,
     make_folder,
     open_file,
+    read_file,
+    remove_tree,
     replace_file,
+    save_file,
+    state_folder,
     write_file,
 )
+from ralph.process.descendants import MARK
 
+_ORDERS = "orders"
+_EXAMS, _LIST = "exams", "exams.json"
 IGNORE = "# Data of ralph's runs stays out of git, this file too; the project's settings do not.\n*\n!settings.json\n"
 
 
 def prepare(workspace: Path) -> Path:
     """Return the workspace's `.ralph/`; create it if it is missing, and keep it out of git."""
     folder = workspace / ".ralph"
-    try:
+    with report_write_errors(folder):
         folder.mkdir(exist_ok=True)
         if folder.is_symlink():
             raise ReplacedFileError(errno.ELOOP, "it is a link", str(folder))
         if not is_ignored(folder):
             write_file(folder / ".gitignore", IGNORE.encode())
-    except OSError as error:
-        raise cannot_write(folder, error) from None
     return folder
 
 
@@ -51,16 +63,23 @@ def cannot_write(path: StrPath, error: OSError) -> UserError:
     return UserError(f"cannot write {path}: {error.strerror or error}", short.hint if short else hint)
 
 
+@contextmanager
+def report_write_errors(path: StrPath) -> Iterator[None]:
+    """Report an OSError in the block as the reason why `path` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
 def write(path: StrPath, data: bytes) -> None:
     """Write a file; create its folder again if an agent has removed it."""
-    try:
+    with report_write_errors(path):
         try:
             write_file(path, data)
         except FileNotFoundError:
             make_folder(os.path.dirname(path))
             write_file(path, data)
-    except OSError as error:
-        raise cannot_write(path, error) from None
 
 
 class RunFolder:
@@ -71,21 +90,17 @@ class RunFolder:
         self.path = ralph / "runs" / run_id
 
     def make(self) -> None:
-        try:
+        with report_write_errors(self.path):
             for folder in (self.path.parent, self.path):
                 make_folder(str(folder))
                 folder.chmod(0o700)  # it may have been there
-        except OSError as error:
-            raise cannot_write(self.path, error) from None
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file of the run, whole or not at all."""
         path = self.path / name
-        try:
+        with report_write_errors(path):
             make_folder(str(path.parent))
             replace_file(path, data)
-        except OSError as error:
-            raise cannot_write(path, error) from None
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -103,7 +118,8 @@ class RunFolder:
         """Create and return the folder of an iteration, or of another turn inside it, such as a review."""
         name = f"{number:03d}" if purpose == "work" else f"{number:03d}-{purpose}"
         folder = f"{self.path}/iterations/{name}"
-        _make(folder)
+        with report_write_errors(folder):
+            make_folder(folder)
         return TurnFolder(folder)
 
 
@@ -121,7 +137,8 @@ class TurnFolder:
     def scratch(self) -> str:
         """Create and return a folder in which the agent may write."""
         folder = f"{self.path}/scratch"
-        _make(folder)
+        with report_write_errors(folder):
+            make_folder(folder)
         return folder
 
     def record_start(self, pid: int) -> None:
@@ -147,13 +164,6 @@ def read_log(run: Path, number: int, name: str, most: int, tail: bool = False) -
         return Log(os.pread(fd, most, max(0, size - most) if tail else 0), size)
     finally:
         os.close(fd)
-
-
-def _make(folder: str) -> None:
-    try:
-        make_folder(folder)
-    except OSError as error:
-        raise cannot_write(folder, error) from None
 
 
 def new_run_id(now: float) -> str:
@@ -199,7 +209,6 @@ def workspace_lock(ralph: Path, run_id: str) -> Iterator[Callable[[], None]]:
 
 
 def is_occupied(folder: Path) -> bool:
-    """Whether a run is running in this folder."""
     try:
         handle = open_file(folder / ".ralph" / "lock", os.O_RDWR)
     except OSError:
@@ -224,10 +233,8 @@ def _lock(path: Path, run_id: str, trouble: str = "another run is running in") -
 
     Wait a moment if the holder has died: its child may not have started its program yet, and then still has the lock.
     """
-    try:
+    with report_write_errors(path):
         handle = open_file(path, os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        raise cannot_write(path, error) from None
     deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
@@ -243,11 +250,9 @@ def _lock(path: Path, run_id: str, trouble: str = "another run is running in") -
                 "wait for it, stop it with `ralph stop`, or work next to it with --worktree",
             )
         time.sleep(0.01)
-    try:
+    with report_write_errors(path):
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"run {run_id}, process {os.getpid()}\n".encode(), 0)
-    except OSError as error:
-        raise cannot_write(path, error) from None
     return handle
 
 
@@ -255,17 +260,83 @@ PROOFS, MAX_PROOFS = "proofs.json", 1000
 
 
 def seen_red(ralph: Path) -> frozenset[str]:
-    """Return the checks that have failed in any run of this workspace."""
     return frozenset(load_json(ralph / PROOFS, list[str]) or ())
 
 
 def remember_red(ralph: Path, commands: Iterable[str]) -> None:
     """Record that these checks have failed, which proves that they can. Ignore errors: then the
     checks stay unproven."""
-    fresh = list(dict.fromkeys(commands))
-    known = seen_red(ralph) if fresh else frozenset()
-    fresh = [command for command in fresh if command not in known]
-    if not fresh:
-        return
+    known = seen_red(ralph)
+    if fresh := [command for command in dict.fromkeys(commands) if command not in known]:
+        with suppress(OSError):
+            replace_file(ralph / PROOFS, json.encode([*sorted(known), *fresh][-MAX_PROOFS:]))
+
+
+def order_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
+    """Return the folder with the files that decide what this run does. It may not exist yet."""
+    return os.path.join(state_folder(env, _ORDERS), run_id)
+
+
+def backlog_order_folder(run: Path, env: Mapping[str, str] = os.environ) -> str:
+    """Return the same folder for a backlog. Its name contains a hash of `run`, because several clones may work on one
+    backlog."""
+    clone = blake2b(os.fsencode(os.path.realpath(run)), digest_size=4).hexdigest()
+    return f"{order_folder(run.name, env)}-{clone}"
+
+
+def read_order(path: str, run_id: str) -> bytes:
+    """Return the content of a file of an order folder. Raise a UserError if it is missing or unreadable."""
+    try:
+        return read_file(path)
+    except FileNotFoundError:
+        raise UserError(
+            f"run {run_id} cannot be resumed here: {path} is missing",
+            "it was discarded, or started by another user or on another machine: start a new run",
+        ) from None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", "check its permissions, or start a new run") from None
+
+
+def remove_orders(run_id: str, env: Mapping[str, str] = os.environ) -> None:
+    """Remove the order folders of a run or a backlog, for all its clones."""
+    folder = state_folder(env, _ORDERS)
     with suppress(OSError):
-        replace_file(ralph / PROOFS, json.encode([*sorted(known), *fresh][-MAX_PROOFS:]))
+        for name in os.listdir(folder):
+            if name == run_id or name.startswith(f"{run_id}-"):
+                remove_tree(os.path.join(folder, name))
+
+
+class ExamOutput(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One exam that was run at a `stage`, such as the claim of "iteration 3". `log` holds what it printed."""
+
+    stage: str
+    command: str
+    passed: bool
+    ending: str
+    duration: float
+    log: str
+
+    def text(self, most: int) -> str:
+        """Return the last `most` bytes of what the exam printed; empty if they are gone."""
+        try:
+            return read_file(self.log)[-most:].decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+
+def exam_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
+    return os.path.join(order_folder(run_id, env), _EXAMS)
+
+
+def add_exam_output(folder: str, output: ExamOutput) -> None:
+    kept = [one for one in _read_exams(folder) if one.log != output.log]
+    save_file(os.path.join(folder, _LIST), json.encode([*kept, output]))
+
+
+def load_exam_outputs(run_id: str, env: Mapping[str, str] = os.environ) -> Sequence[ExamOutput]:
+    """Return what the exams of a run printed, oldest first; nothing for a program that a run has started."""
+    return [] if env.get(MARK) else _read_exams(exam_folder(run_id, env))
+
+
+def _read_exams(folder: str) -> list[ExamOutput]:
+    return load_json(os.path.join(folder, _LIST), list[ExamOutput]) or []

@@ -19,7 +19,7 @@ from ralph.core import events, work_events
 from ralph.core.model import Iteration, Outcome, Run, Turn, still_limited
 from ralph.errors import UNREADABLE, UserError, shortage
 from ralph.files import open_file
-from ralph.store.folder import cannot_write
+from ralph.store.folder import report_write_errors
 
 LONGEST_LINE = 32 << 20  # bytes; ralph writes none that long
 _CHUNK = 1 << 18
@@ -34,13 +34,11 @@ class Journal:
         self._fd: int
 
     def open(self) -> "Journal":
-        try:
+        with report_write_errors(self._path):
             self._fd = self._open()
             size = os.fstat(self._fd).st_size
             if size and os.pread(self._fd, 1, size - 1) != b"\n":  # a kill has cut off the last line
                 os.write(self._fd, b"\n")
-        except OSError as error:
-            raise cannot_write(self._path, error) from None
         return self
 
     def __call__(self, line: bytes) -> None:
@@ -48,12 +46,10 @@ class Journal:
         if self._fd < 0:
             return
         try:
-            if os.fstat(self._fd).st_nlink == 0:
-                self._recreate()
-            self._write(line)
-        except OSError as error:
-            self.close()
-            raise cannot_write(self._path, error) from None
+            with report_write_errors(self._path):
+                if os.fstat(self._fd).st_nlink == 0:
+                    self._recreate()
+                self._write(line)
         except UserError:
             self.close()
             raise

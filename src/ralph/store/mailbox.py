@@ -17,7 +17,7 @@ from ralph.core.model import PersonNote, Question, Run
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, head, one_line
 from ralph.errors import UserError
-from ralph.files import load_json, open_file, save_file
+from ralph.files import load_json, names_in, open_file, save_file
 
 NOTE, QUESTION, PAUSE, STOP, STOP_NOW = ".note", ".question", "pause", "stop", "stop-now"
 STOPPED_BY = "stopped-by"
@@ -26,7 +26,6 @@ QUESTION_FILE = "QUESTION.md"  # a question that an agent left as a file in its 
 QUESTION_FILE_VARIABLE = "RALPH_QUESTION"  # its path, for an agent in a sandbox that can write nowhere else
 POLL_INTERVAL = 0.5
 MAX_BYTES, _PER_FILE = 4 << 20, 1 << 12  # for all notes and questions, and what each counts besides its own size
-_NO_MAILBOX = (FileNotFoundError, NotADirectoryError)
 
 Letter = TypeVar("Letter")
 
@@ -46,7 +45,7 @@ class Mailbox:
         self.path = os.path.join(folder, "mail")
 
     def read(self) -> Mail:
-        names = self._names()
+        names = names_in(self.path)
         letters = self._latest([name for name in names if name.endswith((NOTE, QUESTION))])
         notes = self._load([name for name in letters if name.endswith(NOTE)], PersonNote)
         asked = self._load([name for name in letters if name.endswith(QUESTION)], Question)
@@ -82,7 +81,7 @@ class Mailbox:
 
     def take(self, suffix: str, kind: type[Letter]) -> list[Letter]:
         """Remove and return the messages with this suffix, oldest first."""
-        names = [name for name in self._names() if name.endswith(suffix)]
+        names = [name for name in names_in(self.path) if name.endswith(suffix)]
         found = self._load(names, kind)
         for name in names:
             with suppress(OSError):  # an agent may have put a folder there
@@ -124,12 +123,6 @@ class Mailbox:
                 self._remove(note.answers.id + QUESTION)
             self._remove(note.id + NOTE)
 
-    def _names(self) -> list[str]:
-        try:
-            return sorted(os.listdir(self.path))
-        except _NO_MAILBOX:
-            return []
-
     def _latest(self, names: list[str]) -> list[str]:
         """Return the latest names, at most as many as the limit allows: an agent may have filled the mailbox."""
         left, found = MAX_BYTES, []
@@ -149,7 +142,7 @@ class Mailbox:
         return os.path.join(self.path, name)
 
     def _remove(self, name: str) -> None:
-        with suppress(*_NO_MAILBOX):
+        with suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(self._at(name))
 
     def _put(self, name: str, content: object) -> None:
@@ -223,8 +216,7 @@ def _take_text(path: str) -> str:
     finally:
         os.close(fd)
     if text.strip():
-        with suppress(FileNotFoundError):
-            os.unlink(path)
+        Path(path).unlink(missing_ok=True)
     return text
 
 

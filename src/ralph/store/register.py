@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from ralph.core.state import RunSummary, after
 from ralph.core.text import clean, one_line
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import read_file, state_folder
+from ralph.files import names_in, read_file, state_folder
 from ralph.process.descendants import (
     KEEPER_NAME,
     ancestors_of,
@@ -86,9 +86,7 @@ def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
     """Return every run of this user on this machine that is still on disk, oldest first."""
     links = state_folder(env, "runs")
     try:
-        names = sorted(os.listdir(links))
-    except FileNotFoundError:
-        return []
+        names = names_in(links)
     except OSError as error:
         raise UserError(f"cannot read {links}: {error.strerror}", "check its permissions, or XDG_STATE_HOME") from None
     here = host()
@@ -105,11 +103,7 @@ def run_with_id(run_id: str, env: Mapping[str, str] = os.environ) -> Listed | No
 def runs_in(ralph: str | os.PathLike[str]) -> list[Listed]:
     """Return the runs that are kept in this `.ralph/`, oldest first."""
     folder = f"{os.fspath(ralph)}/runs"
-    try:
-        names = sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [run for name in names if (run := run_at(f"{folder}/{name}"))]
+    return [run for name in names_in(folder) if (run := run_at(f"{folder}/{name}"))]
 
 
 def run_at(path: str | os.PathLike[str]) -> Listed | None:
@@ -246,7 +240,6 @@ def refuse_foreign(run: Listed) -> None:
 
 
 def owner(path: str | Path) -> str:
-    """Return the name of the user who owns this path."""
     try:
         return _user_name(os.stat(path).st_uid)
     except PermissionError:
@@ -270,7 +263,6 @@ def _hint(known: list[Listed]) -> str:
 
 
 def why_not_begun(run: Listed) -> str:
-    """Return an objection if the journal of the run has no start."""
     return "" if run.facts.kind == "work" or load_run(run.folder.journal).started else "never began"
 
 

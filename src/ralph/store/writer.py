@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from ralph.core.state import Activity, RunSummary, after
 from ralph.core.text import escaped
 from ralph.files import replace_file, state_folder
 from ralph.process.descendants import own_start
-from ralph.store.folder import RunFolder, cannot_write
+from ralph.store.folder import RunFolder, report_write_errors
 from ralph.store.journal import StoredRun, read_entries
 from ralph.store.register import JOURNAL, STATE, host, read_summary, summarize
 
@@ -249,10 +250,8 @@ class Registration:
             known = read_summary(str(folder)) or summarize(folder.name, read_entries(folder / JOURNAL))
         me = {"pid": os.getpid(), "start": own_start(), "host": host(), "ignores_signals": self._facts.ignores_signals}
         self._facts = replace(known, **me, stopping=False, outcome="")
-        try:
+        with report_write_errors(self._path):
             self._write()
-        except OSError as error:
-            raise cannot_write(self._path, error) from None
 
     def __call__(self, *happened: events.Event) -> None:
         now = time.time()
@@ -307,5 +306,4 @@ def _prune_links(links: str) -> None:
     if len(names) > MAX_LINKS:
         leading = [name for name in names if os.path.exists(os.path.join(links, name))]
         for name in {*names} - {*leading[-MAX_LINKS // 2 :]}:
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(links, name))
+            Path(links, name).unlink(missing_ok=True)

@@ -127,7 +127,7 @@ def test_protected_files_are_restored(workspace: Path) -> None:
 
 @pytest.mark.parametrize("config", [{"yolo": True}, {"sandbox": True}])
 def test_yolo_and_sandbox_reach_a_named_agent(
-    repository: Path, agent: Callable[..., str], environment: dict[str, str], config: Any
+    repository: Path, agent: Callable[..., str], environment: dict[str, str], bubblewrap: str, config: Any
 ) -> None:
     outside = Path(environment["HOME"], "outside")
     agent(f'echo "$@" > arguments; echo x > {outside}; echo COMPLETE', "claude")

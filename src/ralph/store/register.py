@@ -86,7 +86,9 @@ def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
     """Return every run of this user on this machine that is still on disk, oldest first."""
     links = state_folder(env, "runs")
     try:
-        names = names_in(links)
+        names = sorted(os.listdir(links))
+    except FileNotFoundError:
+        names = []
     except OSError as error:
         raise UserError(f"cannot read {links}: {error.strerror}", "check its permissions, or XDG_STATE_HOME") from None
     here = host()

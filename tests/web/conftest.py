@@ -187,7 +187,7 @@ def serve(home: dict[str, str]) -> Iterator[Serve]:
 
     def start(*words: str, enters: bool = True, command: Sequence[str] = SERVE, **env: str) -> Served:
         process = subprocess.Popen(
-            [*command, *(() if "--socket" in words else ("--port", "0")), *words],
+            [*command, "--port", "0", *words],
             env={**home, **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -197,7 +197,7 @@ def serve(home: dict[str, str]) -> Iterator[Serve]:
         begun.append(process)
         assert process.stdout is not None
         served = Served(process, process.stdout.readline().strip(), {**home, **env})
-        if enters and "--socket" not in words:
+        if enters:
             served.cookie = served.enter()
         return served
 

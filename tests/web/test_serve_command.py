@@ -1,8 +1,6 @@
-"""The command `ralph serve`: bad options, names and proxies, sockets, links from other terminals, shutdown."""
+"""The command `ralph serve`: bad options, names and proxies, links from other terminals, shutdown."""
 
-import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import segno
-from tests.web.conftest import Reply, Serve, Served, read_reply
+from tests.web.conftest import Serve, Served
 from tests.web.scenes import Scene
 
 from ralph.store.serving import Link, ServerFolder, run_url, running_servers
@@ -38,10 +36,6 @@ WRONG = {
     ("--name", "dev box"): "expects a host name",
     ("--name", "devbox/x"): "expects a host name",
     ("--name", ""): "expects a host name",
-    ("--socket", "/tmp/x", "--port", "1"): "--socket and --port",
-    ("--socket", "/nowhere/at/all"): "cannot listen on /nowhere/at/all",
-    ("--socket", f"/tmp/{'x' * 150}"): "shorter than 100 characters",
-    ("--socket", "/etc/passwd"): "is not a socket",
     ("/nowhere",): "folder not found",
     ("--link",): "no web UI is running",
     ("--link", "everything"): "unknown level",
@@ -223,50 +217,6 @@ def test_another_loopback_address_needs_no_plain(serve: Serve) -> None:
     served = serve("--bind", "127.0.0.2", enters=False)  # this is loopback as well
     assert served.link.startswith("http://127.0.0.2:")
     served.process.terminate()
-
-
-@pytest.fixture
-def place(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tmp_path_factory.mktemp("s") / "ralph.sock")
-
-
-def over(path: str, raw: bytes) -> Reply:
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(10)
-        sock.connect(path)
-        sock.sendall(raw)
-        return Reply(read_reply(sock))
-
-
-def test_a_socket_is_only_for_this_user(serve: Serve, place: str, home: dict[str, str]) -> None:
-    served = serve("--socket", place)
-    assert stat.S_IMODE(os.stat(place).st_mode) == 0o600
-    assert served.link.startswith("http://localhost/")
-    asked = f"GET {served.base} HTTP/1.1\r\nHost: localhost:8787\r\nConnection: close\r\n\r\n"
-    assert over(place, asked.encode()).status == 401
-    entered = f"key={served.key}"
-    lines = [
-        f"POST {served.base}enter HTTP/1.1",
-        "Host: localhost:8787",
-        "Origin: http://localhost:8787",
-        "Connection: close",
-    ]
-    lines += ["Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(entered)}", "", entered]
-    assert over(place, "\r\n".join(lines).encode()).status == 303
-    assert ralph(home, "serve", "--socket", place).returncode == 2  # already in use
-    another = ralph(home, "serve", "--socket", place, "--link", "look").stdout
-    assert another.startswith(served.link.partition("enter")[0])
-    served.process.terminate()
-    served.process.wait()
-    assert not os.path.exists(place)
-
-
-def test_the_socket_of_a_killed_server_is_replaced(serve: Serve, place: str) -> None:
-    first = serve("--socket", place)
-    first.process.kill()
-    first.process.wait()
-    assert os.path.exists(place)
-    assert serve("--socket", place).link.startswith("http://localhost/")
 
 
 def test_other_commands_know_the_address_of_a_run(serve: Serve, home: dict[str, str], tmp_path: Path) -> None:

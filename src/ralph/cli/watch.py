@@ -235,7 +235,6 @@ def ui(values: Values, words: list[str]) -> int:
 
 @command(
     Option("--port N", "Default: 8787; 0: any free port."),
-    Option("--socket PATH", "Listen on a Unix socket (mode 0600) instead of a port."),
     Option("--name HOST ...", "A name that browsers use, through a proxy or VPN; repeatable."),
     Option("--bind ADDR", "Another address; beyond loopback it needs --plain."),
     Option("--plain", "Serve without TLS: others on the network can read the traffic."),
@@ -262,12 +261,12 @@ def serve(values: Values, words: list[str]) -> int:
             raise
         raise UserError(f"the web UI needs {missing}, which is not installed", to_install("web")) from None
 
-    port, socket, bind = values.get("port"), values.get("socket"), values.get("bind", "127.0.0.1")
+    port, bind = values.get("port"), values.get("bind", "127.0.0.1")
     if port is not None and not 0 <= port <= 65535:
         raise UserError(f"--port expects 0 (any free port) to 65535, got {port}", "ralph serve --port 8787")
     if "link" in values:
         level = values["link"] or "".join(words[:1])
-        print(listening.another_link(level, bind, port, socket))
+        print(listening.another_link(level, bind, port))
         return 0
     workspaces = [os.path.abspath(folder) for folder in words]
     for folder in workspaces:
@@ -276,7 +275,6 @@ def serve(values: Values, words: list[str]) -> int:
     options = listening.ServeOptions(
         workspaces=tuple(workspaces),
         port=port,
-        socket=socket,
         names=tuple(values.get("name", ())),
         bind=bind,
         plain=bool(values.get("plain")),

@@ -44,11 +44,9 @@ class Remembered(Struct, frozen=True):
 
 
 class ServerFolder:
-    """The folder of one server, named after its address and port, or after its socket."""
+    """The folder of one server, named after its address and port."""
 
     def __init__(self, name: str, env: Mapping[str, str] = os.environ) -> None:
-        if "/" in name:
-            name = "socket-" + sha256(os.path.abspath(name).encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self.path = os.path.join(state_folder(env, "serve"), name)
 
     def announce(self, server: RunningServer) -> None:

@@ -259,8 +259,7 @@ def asset(name: str) -> Response:
 
 def log(request: Request, level: Level | None, action: str, run: str = "", result: str = "") -> None:
     """Print an action with its level and client, without what a person wrote: that is in the journal."""
-    client = request.client.host if request.client else "socket"
-    words = [time.strftime("%H:%M:%S"), str(level), client, action, run]
+    words = [time.strftime("%H:%M:%S"), str(level), request.scope["client"][0], action, run]
     print(" ".join(filter(None, words)) + (f": {one_line(result)}" if result else ""), file=sys.stderr, flush=True)
 
 

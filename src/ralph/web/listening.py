@@ -8,10 +8,8 @@ import ipaddress
 import os
 import signal
 import socket
-import stat
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, ClassVar, TextIO
 from urllib.parse import urlsplit
@@ -57,7 +55,6 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
 
     workspaces: tuple[str, ...] = ()
     port: int | None = None
-    socket: str | None = None
     names: tuple[str, ...] = ()
     bind: str = "127.0.0.1"
     plain: bool = False
@@ -69,11 +66,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
 def serve(options: ServeOptions, out: TextIO, env: Mapping[str, str] = os.environ) -> int:
     """Serve the web UI until SIGINT, SIGTERM or SIGHUP; return the exit code."""
     names = host_names(options)
-    if options.socket:
-        listener = listen_on_socket(options.socket)
-    else:
-        listener = listen_on_port(options.bind, DEFAULT_PORT if options.port is None else options.port)
-    folder = ServerFolder(options.socket or _address(listener), env)
+    listener = listen_on_port(options.bind, DEFAULT_PORT if options.port is None else options.port)
+    folder = ServerFolder(_address(listener), env)
     origin = _origin(options, listener)
     access = _access(options, folder, names, origin)
     app = WebApp(access, folder, Register(env, options.workspaces), options.remember)
@@ -88,9 +82,6 @@ def serve(options: ServeOptions, out: TextIO, env: Mapping[str, str] = os.enviro
     finally:
         kill_running_commands()
         folder.withdraw()
-        if options.socket:
-            with suppress(OSError):
-                os.unlink(options.socket)
     return 0
 
 
@@ -137,46 +128,8 @@ def listen_on_port(bind: str, port: int) -> socket.socket:
     return listener
 
 
-def listen_on_socket(path: str) -> socket.socket:
-    """Listen on a Unix socket with mode 0600. A socket that a killed server left behind is replaced."""
-    _remove_stale_socket(path)
-    listener = socket.socket(socket.AF_UNIX)
-    umask = os.umask(0o177)
-    try:
-        listener.bind(path)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        why = error.strerror or str(error)  # a path that is too long has no errno
-        hint = "choose another --socket, shorter than 100 characters"
-        raise UserError(f"cannot listen on {path}: {why}", hint) from None
-    finally:
-        os.umask(umask)
-    return listener
-
-
-def _remove_stale_socket(path: str) -> None:
-    try:
-        about = os.lstat(path)
-    except OSError:
-        return
-    if not stat.S_ISSOCK(about.st_mode):
-        raise UserError(f"{path} already exists and is not a socket", "choose another --socket")
-    if about.st_uid != os.geteuid():
-        raise UserError(f"{path} belongs to another user", "choose another --socket")
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(path)
-        except OSError:
-            os.unlink(path)
-            return
-    raise UserError(f"another server is listening on {path}", f"ralph serve --link --socket {path}")
-
-
 def host_names(options: ServeOptions) -> dict[str, str]:
     """Return the host names besides loopback that browsers may use, each with its scheme. Validates the options."""
-    if options.socket and options.port is not None:
-        raise UserError("--socket and --port cannot be combined", "drop one of them")
     try:
         address = ipaddress.ip_address(options.bind)
     except ValueError:
@@ -217,10 +170,9 @@ def _origin(options: ServeOptions, listener: socket.socket) -> str:
     """Return the origin of the web UI in links: with its first `--name` if it has one."""
     if options.names:
         name = options.names[0]
-        needs_port = options.plain and not options.socket and ":" not in name
-        port = f":{listener.getsockname()[1]}" if needs_port else ""
+        port = f":{listener.getsockname()[1]}" if options.plain and ":" not in name else ""
         return f"{'http' if options.plain else 'https'}://{name}{port}"
-    return "http://localhost" if options.socket else f"http://{_address(listener)}"
+    return f"http://{_address(listener)}"
 
 
 def _print_link(options: ServeOptions, folder: ServerFolder, out: TextIO) -> None:
@@ -229,12 +181,8 @@ def _print_link(options: ServeOptions, folder: ServerFolder, out: TextIO) -> Non
     if options.names:
         _print_qr_code(link, out)
     minutes = f"{LINK_LIFETIME / 60:.0f}"
-    said = [f"the link works once, within {minutes} minutes; `ralph serve --link` prints another"]
-    if options.socket:
-        path = os.path.abspath(options.socket)
-        said.append(f"from your machine: `ssh -L {DEFAULT_PORT}:{path} HOST`, then open localhost:{DEFAULT_PORT}")
-    said.append("Ctrl-C ends the web UI; runs continue without it")
-    for line in said:
+    used_once = f"the link works once, within {minutes} minutes; `ralph serve --link` prints another"
+    for line in (used_once, "Ctrl-C ends the web UI; runs continue without it"):
         print(f"ralph: {line}", file=sys.stderr, flush=True)
 
 
@@ -252,31 +200,28 @@ def new_link(folder: ServerFolder, level: str) -> str:
     return f"{server.address}enter?key={folder.new_link(level)}"
 
 
-def another_link(level: str, bind: str, port: int | None, path: str | None, env: Mapping[str, str] = os.environ) -> str:
+def another_link(level: str, bind: str, port: int | None, env: Mapping[str, str] = os.environ) -> str:
     """Return a new link to a running server."""
     if MARK in env:
         raise UserError("only a person can create a link", 'an agent can ask: ralph ask "QUESTION"')
     if level and level not in LEVELS:
         raise UserError(f"unknown level {level!r}: expected {', '.join(LEVELS)}", "ralph serve --link look")
-    folder, server = _find_server(bind, port, path, env)
+    folder, server = _find_server(bind, port, env)
     if level and LEVELS[level] > LEVELS[server.most]:
         raise UserError(f"this server allows {server.most} at most", f"restart it with --allow {level}")
     return new_link(folder, level or server.most)
 
 
-def _find_server(
-    bind: str, port: int | None, path: str | None, env: Mapping[str, str]
-) -> tuple[ServerFolder, RunningServer]:
+def _find_server(bind: str, port: int | None, env: Mapping[str, str]) -> tuple[ServerFolder, RunningServer]:
     found = running_servers(env)
-    if path or port is not None:
-        folder = ServerFolder(path or (f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"), env)
-        name = os.path.basename(folder.path)
+    if port is not None:
+        name = f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"
         found = {name: found[name]} if name in found else {}
     if not found:
-        where = f" on {path or port}" if path or port is not None else ""
+        where = f" on {port}" if port is not None else ""
         raise UserError(f"no web UI is running{where}", "start one: ralph serve")
     if len(found) > 1:
-        raise UserError(f"several web UIs are running: {', '.join(found)}", "choose one with --port or --socket")
+        raise UserError(f"several web UIs are running: {', '.join(found)}", "choose one with --port")
     name, server = next(iter(found.items()))
     return ServerFolder(name, env), server
 

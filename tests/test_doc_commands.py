@@ -32,7 +32,7 @@ ELSEWHERE = {
     r"ralph (tell|ask|pause|resume|stop)\b": "tests/steering: it needs a run at work",
     r"ralph (bus|job)\b|ralph task --root tasks": "tests/supervise/test_guide.py: the pieces of one example",
     r"ralph work\b": "tests/backlog/test_guide.py: the night of one example",
-    r"ralph (worker|accept|discard|clean|trust|learn)\b": "tests/fleet, and the tests of each command",
+    r"ralph (worker|accept|discard|clean|trust)\b": "tests/fleet, and the tests of each command",
     r"ralph (plan|loop|run) .*--(issue|pr)\b|ralph plan\b": "tests/forge and tests/planning: they need a host",
     r"ralph ps .*--db": "tests/fleet: it needs a database",
     r"ralph (tune\b|demo --tune)": "tests/run/test_tune.py: it needs an agent with ideas",

@@ -80,14 +80,6 @@ def test_a_pipe_as_an_argument_is_refused_in_one_line(
     assert "it is not a regular file" in done.err
 
 
-def test_a_pipe_among_the_notes_of_earlier_runs_is_refused_in_one_line(ralph: Ralph, workspace: Path) -> None:
-    (workspace / ".ralph").mkdir()
-    os.mkfifo(workspace / ".ralph" / "learned.md")
-    done = ralph("learn")
-    assert done.code == 2
-    assert "it is not a regular file" in done.err
-
-
 def test_a_prompt_file_of_three_gigabytes_is_refused_and_not_read(agent: Agent, ralph: Ralph, workspace: Path) -> None:
     with open(workspace / "PROMPT.md", "wb") as file:
         file.truncate(3 << 30)  # a sparse file

@@ -260,9 +260,10 @@ def test_ctrl_c_twice_ends_a_run_at_once_whatever_hangs(
     assert run.one("run_finished")["outcome"] == "interrupted"
 
 
-def a_lesson_that_is_asked_for(stage: Stage) -> tuple[str, ...]:
-    asked = f'case "$PROMPT" in *"one sentence"*) {stage.deaf};; *) {DONE};; esac'
-    return ("--agent", stage.agent(asked), "--check", "true", "--learn")
+def a_question_about_untested_parts(stage: Stage) -> tuple[str, ...]:
+    works = f"echo x = 1 > tested.py; echo y = 1 > untested.py; {DONE}"
+    asked = f'case "$PROMPT" in *"every check still passes"*) {stage.deaf};; *) {works};; esac'
+    return ("--agent", stage.agent(asked), "--check", "test -e tested.py", "--prove=ask")
 
 
 def a_gh_that_is_to_open_a_request(stage: Stage) -> tuple[str, ...]:
@@ -276,13 +277,13 @@ def a_gh_that_is_to_open_a_request(stage: Stage) -> tuple[str, ...]:
 
 @pytest.mark.parametrize(
     ("state", "code"),
-    [(a_lesson_that_is_asked_for, 0), (a_gh_that_is_to_open_a_request, 130)],
+    [(a_question_about_untested_parts, 0), (a_gh_that_is_to_open_a_request, 130)],
     ids=lambda state: getattr(state, "__name__", ""),
 )
 def test_ctrl_c_twice_ends_the_followups_of_a_done_run_at_once(
     live: Start, at_once: AtOnce, alive: Alive, nap: str, eventually: Any, stage: Stage, state: State, code: int
 ) -> None:
-    """A run without its lesson is done; a run without its pull request is not."""
+    """A run whose proof is cut short is done; a run without its pull request is not."""
     run = live("run", "g", "-m", "2", *state(stage))
     eventually(lambda: alive(nap))
     end_by_two(run, at_once, eventually, lambda: not alive(nap), code)

@@ -180,19 +180,6 @@ def test_without_a_pager_the_terminal_is_used(ralph: Ralph, agent: Agent, termin
     assert (code, "exhausted" in said) == (0, True)
 
 
-def test_ctrl_c_in_the_editor_does_not_end_ralph(terminal: Any, tmp_path: Path) -> None:
-    editor = tmp_path / "editor"
-    editor.write_text(
-        '#!/bin/sh\ntrap "echo - noted > \\"$1\\"; exit 0" INT\necho ready\nwhile :; do sleep 0.01; done\n'
-    )
-    editor.chmod(0o755)
-    child = terminal("learn", "--edit", EDITOR=str(editor))
-    child.expect("ready")
-    child.sendintr()
-    code, said = ended(child)
-    assert (code, "- noted" in said) == (0, True)
-
-
 IN_THE_SAME_MOMENT = """
 import os, signal
 from ralph.cli import main

@@ -33,7 +33,6 @@ from ralph.hooks import starting, transcript
 from ralph.hooks.hosts import HOSTS, with_hooks, without_hooks
 from ralph.planning.plans import plan_in
 from ralph.run.command_options import parse_prompt_line
-from ralph.run.learning import add_note, read_notes
 from ralph.settings.load import load
 from ralph.settings.trust import SettingsRecord, difference_since
 from ralph.show import report, summary, work_report, works
@@ -109,7 +108,6 @@ SETTINGS: dict[str, Document] = {
         lambda said: [without_hooks(with_hooks(json.loads(said), host), host) for host in HOSTS.values()],
     ),
     "recipes": (grown(lambda n: f"test{n}:\n\techo\n"), READERS["checks of a project"]),
-    "notes": (grown(lambda n: f"- note {n}\n"), in_file(lambda file: add_note(read_notes(file), "a new one"))),
 }
 
 

@@ -253,6 +253,18 @@ def test_a_person_can_edit_the_plan_and_its_problems_are_reported(
     assert not (repository / "PLAN.md").exists()
 
 
+def test_ctrl_c_in_the_editor_does_not_end_ralph(person: Start, agent: Start, repository: Path, tmp_path: Path) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\ntrap "exit 0" INT\necho ready\nwhile :; do sleep 0.01; done\n')
+    editor.chmod(0o755)
+    somebody = person("plan", "Add coupons", "--agent", agent(says(PLAN)), EDITOR=str(editor))
+    somebody.answers("Run them? [Y/n]", "n")
+    somebody.answers("[l]eave:", "e")
+    somebody.presses("ready", "c")
+    somebody.answers("[l]eave:", "l")
+    assert somebody.waits() == 1
+
+
 def test_leaving_the_review_keeps_the_draft(person: Start, agent: Start, repository: Path) -> None:
     somebody = person("plan", "Add coupons", "--agent", agent(says(PLAN)))
     somebody.answers("Run them? [Y/n]", "n")

@@ -135,17 +135,6 @@ def test_a_reason_to_wait_is_not_read_through_a_link(ground: Ground, workspace: 
     assert_hidden(result, seen_by_agent(workspace))
 
 
-def test_a_notes_file_that_becomes_a_link_is_not_followed(ground: Ground, workspace: Path, secret: Path) -> None:
-    write(ground, workspace / ".ralph" / "settings.json", '{"learn": "NOTES.md"}')
-    write(ground, workspace / "NOTES.md", "- known note\n")
-    ground.claude(f"{RECORD_PROMPT}; ln -sf {secret} NOTES.md")
-    result = ground.ralph("run", "go", "--check", "false", "-m", "1", *AGENT)
-    assert "known note" in seen_by_agent(workspace), result.out + result.err
-    result = ground.ralph("run", "go", "--check", "false", "-m", "1", *AGENT)
-    assert result.code == 2
-    assert_hidden(result, seen_by_agent(workspace))
-
-
 def test_a_link_among_the_reflogs_does_not_lead_a_later_commit_elsewhere(ground: Ground, workspace: Path) -> None:
     ground.git("checkout", "-q", "-b", "feature/x")
     ground.claude("rm .git/logs/refs/heads/feature/x; ln -s $HOME/.bashrc .git/logs/refs/heads/feature/x")

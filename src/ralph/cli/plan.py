@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from ralph.cli.init import Dialog
 from ralph.cli.request import Shown, no_goal, parse_request
-from ralph.cli.results import open_in_editor
 from ralph.cli.run import play
 from ralph.cli.table import command, is_terminal
 from ralph.core.model import Outcome, Stop
@@ -30,7 +29,8 @@ from ralph.planning.plans import (
     try_checks,
 )
 from ralph.process.keeper import Keeper
-from ralph.process.signals import Interrupt
+from ralph.process.program import DetachedProcess
+from ralph.process.signals import Interrupt, ignore_ctrl_c
 from ralph.run import command_options
 from ralph.settings.detect_checks import installed_checks
 from ralph.store.folder import cannot_write, prepare, remember_red, seen_red
@@ -247,3 +247,12 @@ class Planning:
         name = os.path.relpath(self.path)
         self.dialog.say(f"Next: ralph work {name}   or, in one loop: ralph loop --tasks {name}")
         return 0
+
+
+def open_in_editor(path: Path) -> tuple[str, int]:
+    """Open a file in the user's editor; return the editor and its exit code."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    # Like git, start the editor with a shell. Ctrl-C is for the editor, so the shell ignores it.
+    words = ("/bin/sh", "-c", f'trap : INT; {editor} "$@"', editor, str(path))
+    with ignore_ctrl_c():
+        return editor, DetachedProcess.start(words, os.environ, (0, 1, 2), new_session=False).wait() or 0

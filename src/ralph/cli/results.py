@@ -1,17 +1,16 @@
-"""Commands for ended runs: report, diff, accept, prove, discard, rewind, clean, learn and trust."""
+"""Commands for ended runs: report, diff, accept, prove, discard, rewind, clean and trust."""
 
 import os
 import sys
 import webbrowser
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
 from ralph.backlog.accept_work import AcceptedWork, accept_work, discard_work, why_not_accept
 from ralph.cli.request import one_run, read_run, run_and_number
-from ralph.cli.run import confirm_settings, readable
+from ralph.cli.run import readable
 from ralph.cli.table import DIRECTORY, JSON, Values, command, confirm, folder_of, is_terminal, no_words
 from ralph.cli.watch import paged
 from ralph.cli.work import ends_of_work, merged_range, work_report
@@ -27,19 +26,17 @@ from ralph.git.index import tree_of
 from ralph.history.evidence import evidence_of, lines_in
 from ralph.history.feed import history_now, history_of, home_repository, repository_with_checkpoints
 from ralph.process.keeper import Keeper
-from ralph.process.program import DetachedProcess
-from ralph.process.signals import Deadline, Interrupt, ignore_ctrl_c
+from ralph.process.signals import Deadline, Interrupt
 from ralph.run import control
 from ralph.run import request as requests
 from ralph.run.accept import NotAccepted, accept_run, discard_run, why_no_branch
 from ralph.run.accept import rewind as rewind_run
 from ralph.run.clean import Leftover, find_leftovers, remove_leftovers
 from ralph.run.context import Context
-from ralph.run.learning import LARGEST_NOTES, NOTES_FILE, add_note, read_notes, write_notes
 from ralph.run.options import Option
 from ralph.run.prove import ProofInterrupted, prove_change
-from ralph.settings import load, parse_duration
-from ralph.settings.trust import difference_in, refuse_untrusted
+from ralph.settings import parse_duration
+from ralph.settings.trust import difference_in
 from ralph.settings.trust import trust as accept_settings
 from ralph.show.outlet import choose
 from ralph.show.report import REPORT_FILE, ReportForm, render_report
@@ -320,50 +317,6 @@ def _size(number: int) -> str:
         if number >= scale:
             return f"{number / scale:.1f} {unit}"
     return f"{number} B"
-
-
-def open_in_editor(path: Path) -> tuple[str, int]:
-    """Open a file in the user's editor; return the editor and its exit code."""
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    # Like git, start the editor with a shell. Ctrl-C is for the editor, so the shell ignores it.
-    words = ("/bin/sh", "-c", f'trap : INT; {editor} "$@"', editor, str(path))
-    with ignore_ctrl_c():
-        return editor, DetachedProcess.start(words, os.environ, (0, 1, 2), new_session=False).wait() or 0
-
-
-@command(
-    Option("--edit", "Open the notes in $EDITOR."),
-    DIRECTORY,
-    words="[NOTE]",
-    examples=("ralph learn", 'ralph learn "The tests need a database: make db"', "ralph learn --edit"),
-)
-def learn(values: dict[str, Any], words: list[str]) -> int:
-    """Show what earlier runs learned in this repository, one note per line; with words, add your own note.
-
-    A run with --learn includes the notes in its prompts, and adds one when it is done."""
-    workspace = folder_of(values)
-    refuse_untrusted(workspace, os.environ, confirm_settings)  # the settings name the file with the notes
-    path = workspace / (load(workspace, {}, env=os.environ).settings.learn or NOTES_FILE)
-    if values.get("edit"):
-        if not is_terminal(sys.stdin):
-            raise UserError("--edit needs a terminal", f"edit {path} directly")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        editor, code = open_in_editor(path)
-        if code:
-            raise UserError(f"{editor} exited with {code}", "choose another editor with EDITOR")
-    elif words:
-        write_notes(path, add_note(read_notes(path), " ".join(words)))
-    notes = read_notes(path)
-    for note in notes:
-        print(f"- {cleaned(note)}")
-    if not notes:
-        print("ralph: no notes yet; runs with --learn add them", file=sys.stderr)
-    if path.exists() and path.stat().st_size > LARGEST_NOTES:
-        print(
-            f"ralph: {path.name} is longer than {LARGEST_NOTES} bytes: the next run drops the oldest notes",
-            file=sys.stderr,
-        )
-    return 0
 
 
 @command(DIRECTORY, examples=("ralph trust",))

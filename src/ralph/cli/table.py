@@ -184,7 +184,6 @@ SECTIONS = {
         "discard": "delete a worktree run",
         "rewind": "restore files to an earlier iteration",
         "clean": "remove old runs",
-        "learn": "show or edit notes from earlier runs",
         "trust": "review and accept changed settings",
     },
     "Inside an agent": {
@@ -208,7 +207,7 @@ MODULES = {
     **dict.fromkeys(("loop", "tune"), "run"),
     **dict.fromkeys(("ps", "show", "logs", "ui", "serve"), "watch"),
     **dict.fromkeys(("tell", "pause", "stop", "resume", "ask"), "steer"),
-    **dict.fromkeys(("accept", "prove", "report", "diff", "discard", "rewind", "clean", "learn", "trust"), "results"),
+    **dict.fromkeys(("accept", "prove", "report", "diff", "discard", "rewind", "clean", "trust"), "results"),
     "schema": "init",
     "worker": "work",
     **dict.fromkeys(("job", "bus"), "task"),

@@ -55,11 +55,6 @@ DONE = group(
 AGENT = group(
     "Agent",
     *("agent.command", "agent.model", "yolo", "session", "then", "reviews.agent"),
-    setting(
-        "learn",
-        text="Include the notes of earlier runs in the prompts, and ask for one more when done (`ralph learn`).",
-        sets=".ralph/learned.md",
-    ),
 )
 
 LIMITS = group(

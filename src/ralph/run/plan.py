@@ -18,7 +18,6 @@ from ralph.process.signals import Deadline
 from ralph.run.agents import Choice, choices, describe_limits
 from ralph.run.context import Context
 from ralph.run.exam_commands import COULD_READ, validate_exams
-from ralph.run.learning import carry_notes, read_own_notes
 from ralph.run.notify import refuse_unsendable
 from ralph.run.policy import load_rules, refuse_endless
 from ralph.run.prove import refuse_unprovable
@@ -112,8 +111,6 @@ def prepare(
     if settings.sandbox.enabled:
         validate_sandbox(settings, request.workspace, env, is_in_process=make_agent is not None)
     rules = load_rules(settings.rules, rules, place.workspace)
-    if request.notes_file and (notes := read_own_notes(request)):
-        rules = (*rules, carry_notes(notes))
     agents: tuple[Choice, ...] = ()
     if make_agent is None:
         try:

@@ -27,7 +27,6 @@ from ralph.run.context import Clock, Context, Tick
 from ralph.run.control import obey_stop_request
 from ralph.run.copies import prepare_worktree
 from ralph.run.followups import ProgressFile, tell_skipped_hook
-from ralph.run.learning import learn
 from ralph.run.notify import Notifier
 from ralph.run.parts import make_parts
 from ralph.run.plan import RunPlan
@@ -128,8 +127,6 @@ def play(
             context.tell(*plan.notices, *_notices(plan, orphans, policy, context, trees))
             run, stop = _run_loop(plan, parts, run, context, trees=trees, tuning=tuning)
             run = prove_run(run, stop, request, parts=parts, context=context, trees=trees)
-            if request.notes_file:
-                run = learn(run, stop, request, parts=parts, context=context, trees=trees, claims=policy.claims)
             run, stop = _finish(plan, context, run, stop, publisher=publisher, watched=watched, trees=trees)
         _leave_report(files.folder, plan)
         return Played(run, stop, worktree)

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping
 from json import dumps, loads
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
@@ -57,12 +56,6 @@ class RunRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
         """The run's name for people."""
         return self.heading or self.goal_text or self.goal()
 
-    @property
-    def notes_file(self) -> Path | None:
-        """The file with notes of earlier runs, if this run learns."""
-        learns = self.settings.learn and not self.looks_only
-        return Path(self.workspace) / self.settings.learn if learns else None
-
     def goal(self) -> str:
         """Return the goal as it is now."""
         if not self.goal_file:
@@ -80,7 +73,7 @@ class RunRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
 def refuse_hidden_link(path: str, settings: Settings, *folders: str) -> None:
     """Raise if `path` is a link, made in a folder where a sandboxed agent can write, to a file that its sandbox hides.
 
-    ralph reads the goal, the tasks and the notes outside the sandbox, and puts them into the next prompt. `folders` are
+    ralph reads the goal and the tasks outside the sandbox, and puts them into the next prompt. `folders` are
     the workspace and the task folder, where the agent can write.
     """
     if not settings.sandbox.enabled:

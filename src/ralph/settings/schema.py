@@ -464,13 +464,6 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
             option="--notify CMD|URL",
         ),
     ] = ()
-    learn: Annotated[
-        str,
-        about(
-            "A file of notes that runs leave when they are done and that later prompts include (`ralph learn`).",
-            ".ralph/learned.md",
-        ),
-    ] = ""
     scm: Annotated[Scm | None, about("What to do once the checks pass; null: nothing.")] = None
     reviews: Annotated[Reviews | None, about("Reviews of each claim; null: none.")] = None
     agents: Annotated[dict[str, CustomAgent], about("Your own agents, by name.")] = {}

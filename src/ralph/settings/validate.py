@@ -30,6 +30,7 @@ SUCCESSORS = {
 }
 REMOVED = {
     "reviewAfter": "reviews take place at every claim whose checks are green",
+    "learn": "keep notes for later runs in a file that your agent reads, such as AGENTS.md",
     "guardrailRetryLimit": "a review that asks for changes refuses the claim",
 }
 

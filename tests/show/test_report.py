@@ -166,12 +166,10 @@ def test_the_page_is_complete_and_has_no_scripts() -> None:
     outline = Outline(page)
     assert page.startswith('<!doctype html>\n<html lang="en">')
     assert set(outline.tags) <= ALLOWED
-    assert outline.tags.count("svg") == 4, "a lane each for the agent, checks, waits and pauses"
     assert not [name for name, _ in outline.attributes if name.startswith("on") or name in ("src", "style")]
     assert all(value.startswith("#") for name, value in outline.attributes if name == "href")
     for title in (
         "What needs you",
-        "Timeline",
         "Iterations",
         "Claims that were refused",
         "Files changed",

@@ -6,7 +6,7 @@ from ralph.core import work_events as w
 from ralph.core.backlog import BacklogTask, GateVerdict
 from ralph.history.evidence import Evidence, PatchedFile
 from ralph.history.work_history import WorkHistory, fold_work
-from ralph.show.work_report import html, markdown, timeline
+from ralph.show.work_report import html, markdown
 
 WHY = "25 iterations without an accepted claim; still failing: " + ", ".join(f"check-{n}" for n in range(40)) + ", end"
 STARTED = w.WorkStarted(name="k3fa", backlog="TASKS.md", workspace="/w", target="ralph/k3fa/merged", checks=("make",))
@@ -41,26 +41,6 @@ class Line:
 
 def history_of(*events: object) -> WorkHistory:
     return fold_work("20261115-130000-k3fa", [Line(event, 60.0 * at) for at, event in enumerate(events, 100)])  # type: ignore[misc]
-
-
-def test_the_timeline_has_times_and_a_legend() -> None:
-    page = html(history_of(*ENDED))
-    axis = page.partition('class="lane axis"')[2].partition("</div>")[0]
-    assert len(re.findall(r"\d\d:\d\d:\d\d", axis)) == 5
-    legend = page.partition('class="legend"')[2].partition("</p>")[0]
-    assert [label for label in ("ready to merge", "merged", "parked or failed") if label not in legend] == []
-
-
-def test_the_bar_of_a_running_task_grows() -> None:
-    history = history_of(*RUNNING)
-
-    def width(now: float) -> float:
-        """Return the share of the timeline that the last bar takes."""
-        return float(re.findall(r'width="([\d.]+)"', str(timeline(history, now)))[-1])
-
-    widths = [width(history.last + seconds) for seconds in (60.0, 300.0, 3000.0)]
-    assert widths == sorted(set(widths))
-    assert "T2: running, 50m" in timeline(history, history.last + 3000)
 
 
 def test_a_parked_task_shows_the_whole_reason_the_failing_check_and_its_changes() -> None:

@@ -12,7 +12,7 @@ from ralph.core.progress import MeasuredCheck, MeasuredIteration, best_step, mea
 from ralph.core.state import after
 from ralph.core.text import clean, head, short
 from ralph.core.work_events import WorkStarted
-from ralph.history.run_history import AskedQuestion, CheckResult, PastIteration, ReviewResult, RunHistory, Span
+from ralph.history.run_history import AskedQuestion, CheckResult, PastIteration, ReviewResult, RunHistory
 from ralph.history.work_history import board_after, todo_of
 
 ANSWER_SHOWN = 1500
@@ -34,7 +34,6 @@ class Fold:
         self._todo: tuple[e.TodoItem, ...] = ()
         self.running: set[str] = set()
         self._last = 0.0
-        self._open: dict[str, Span] = {}  # by what they are about
         self._asked: dict[str, AskedQuestion] = {}  # by the id of the question
         self._numbered: dict[int, PastIteration] = {}
         self._board: Board | None = None
@@ -78,15 +77,13 @@ class Fold:
         """
         self._judge_progress()
         history, last = self.history, max(self._last, now)
-        spans = [*history.spans, *(replace(span, ended=max(last, span.began)) for span in self._open.values())]
         if history.outcome:
-            return replace(history, spans=spans)
-        seconds = max(last - history.began, 0.0)
-        return replace(history, spans=spans, state=state or "running", ended=last, seconds=seconds)
+            return replace(history)
+        return replace(history, state=state or "running", ended=last, seconds=max(last - history.began, 0.0))
 
     def _run_started(self, event: e.RunStarted) -> None:
         history = self.history
-        self._close(self._last)
+        self.running.clear()
         history.resumed += event.resumed
         history.proof = None
         if not history.base_tree:
@@ -118,15 +115,13 @@ class Fold:
                     if not iterations or iterations[-1].is_whole:
                         self._start(len(iterations) + 1, at)
                     iterations[-1].agent = short(event.agent, 80)
-                self._begin("turn", at, event.purpose)
             case e.AgentFinished():
-                self._close(at)
                 for one in iterations[-1:]:
                     one.tool_errors += event.tool_errors
             case e.IterationFinished():
                 if not iterations or iterations[-1].is_whole:
                     self._start(event.iteration, at)
-                self._close(at)
+                self.running.clear()
                 _fill(iterations[-1], event.record, at, self._root)
                 if self.history.first_numbers:
                     iterations[-1].idea = read_idea(event.record.turn.text)
@@ -143,18 +138,14 @@ class Fold:
                 self._baseline = measure_checks(event.checks)
                 self.history.baseline = [_check_result(check, check.duration, self._root) for check in event.checks]
             case e.StartMeasured():
-                self._close(at)
                 self.history.first_numbers = event.start
             case e.EndMeasured():
-                self._close(at)
                 self.history.end_numbers = event.comparison
-            case e.MeasurementStarted():
-                self._begin("measurement", at, "the number")
             case e.CheckStarted():
-                self._begin("check", at, short(event.name, 200))
                 self.running.add(short(event.name, 200))
             case e.CheckFinished():
-                self._close(at, name := short(event.name, 200))
+                name = short(event.name, 200)
+                self.running.discard(name)
                 for one in iterations[-1:]:
                     if not one.is_whole:  # its record replaces this
                         known = {check.name: check for check in one.checks}
@@ -173,13 +164,8 @@ class Fold:
             case e.RunStarted():
                 self._run_started(event)
             case e.Waiting():
-                self._begin("wait", at, short(event.reason, 300))
                 for one in self.history.iterations[-1:]:
                     one.awaits_children = bool(event.children)
-            case e.Paused():
-                self._begin("pause", at, short(event.reason, 300))
-            case e.Continued():
-                self._close(at)
             case e.QuestionAsked() if event.id not in self._asked:
                 self._asked[event.id] = AskedQuestion(event.id, clean(event.text))
                 self.history.questions.append(self._asked[event.id])
@@ -205,7 +191,7 @@ class Fold:
                     past.tree = event.tree
             case e.RunFinished():
                 history = self.history
-                self._close(at)
+                self.running.clear()
                 self._judge_progress()
                 history.outcome = history.state = short(event.outcome, 40)
                 history.reason, history.ended = clean(event.reason), at
@@ -235,18 +221,6 @@ class Fold:
         for one in iterations:
             one.usage = one.usage.plus(usage)
         self.history.usage = self.history.usage.plus(usage)
-
-    def _begin(self, kind: str, at: float, what: str) -> None:
-        self._close(at, what if kind == "check" and self.running else "")  # checks may run side by side
-        number = self.history.iterations[-1].number if self.history.iterations else 0
-        self._open[what] = Span(kind, at, at, what, number)
-
-    def _close(self, at: float, what: str = "") -> None:
-        """End the open spans, or only the check with this name."""
-        for one in [what] if what else [*self._open]:
-            if span := self._open.pop(one, None):
-                self.history.spans.append(replace(span, ended=max(at, span.began)))
-            self.running.discard(one)
 
 
 def _check_result(check: Check | e.CheckFinished, seconds: float, root: str) -> CheckResult:

@@ -1,4 +1,4 @@
-"""The history of a run: its iterations, checks, questions and spans. `fold.py` builds it from events."""
+"""The history of a run: its iterations, checks and questions. `fold.py` builds it from events."""
 
 from typing import Literal
 
@@ -121,16 +121,6 @@ class PastIteration(Struct, kw_only=True):
             self.result = self._problem or ("interrupted" if self.is_unjudged else "no claim")
 
 
-class Span(Struct):
-    """A period of the run. `kind` is turn, check, measurement, wait or pause; `what` is a name within its kind."""
-
-    kind: str
-    began: float
-    ended: float
-    what: str
-    iteration: int
-
-
 class AskedQuestion(Struct):
     id: str
     text: str
@@ -173,7 +163,6 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
     end_numbers: Comparison | None = None
     usage: Usage = Usage()
     iterations: list[PastIteration] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
     questions: list[AskedQuestion] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     proof: Proof | None = None

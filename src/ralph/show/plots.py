@@ -1,16 +1,12 @@
 """HTML elements and SVG drawings. Colours come from the page's stylesheet, so they work in the dark and on paper."""
 
 import re
-import time
-from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-
-from msgspec import Struct
 
 from ralph.core.text import clean
 
-_BARE = {**dict.fromkeys(("br", "meta", "link", "input"), ">"), **dict.fromkeys(("rect", "path", "circle"), "/>")}
-"""How empty elements of these kinds end."""
+_BARE = ("br", "meta", "link", "input", "rect", "path", "circle", "line")
+"""Elements without contents."""
 _CODE = re.compile(r"`([^`\n]{1,200})`")
 
 
@@ -37,7 +33,7 @@ def element(selector: str, /, *children: object, **attributes: object) -> Html:
         elif value is not None and value is not False:
             opening += f' {_attribute(key)}="{_html(value)}"'
     if not children and name in _BARE:
-        return Html(opening + _BARE[name])
+        return Html(f"{opening}/>")
     inner = _html(children[0]) if len(children) == 1 else "".join(map(_html, children))
     return Html(f"{opening}>{inner}</{name}>")
 
@@ -45,11 +41,6 @@ def element(selector: str, /, *children: object, **attributes: object) -> Html:
 def joined(*children: object) -> Html:
     """Join children: HTML unchanged, text escaped, None skipped, lists in order."""
     return Html("".join(map(_html, children)))
-
-
-def legend(entries: Iterable[tuple[str, str]]) -> Html:
-    """Return the explanation of the colours of a drawing, from pairs of a tone and a name."""
-    return element("p.legend", [element("span", element(f"i.f-{tone}"), name) for tone, name in entries])
 
 
 def prose(text: str) -> Html:
@@ -84,41 +75,6 @@ def _parse_selector(selector: str) -> tuple[str, str]:
 @cache
 def _attribute(key: str) -> str:
     return key.rstrip("_").replace("_", "-")
-
-
-class Period(Struct, frozen=True):
-    """A bar in a timeline. `tone` is the class that the stylesheet colours."""
-
-    tone: str
-    title: str
-    began: float
-    ended: float
-
-
-LANE_WIDTH, LANE_HEIGHT = 1000, 14
-AXIS_MARKS = 5
-
-
-def timeline(lanes: Mapping[str, Sequence[Period]], began: float, ended: float) -> Html:
-    """Draw a lane with bars for each name, and the times of day below."""
-    scale = LANE_WIDTH / max(ended - began, 1e-3)
-    box = {"viewBox": f"0 0 {LANE_WIDTH} {LANE_HEIGHT}", "preserveAspectRatio": "none"}
-    drawn = []
-    for name, periods in lanes.items():
-        bars = []
-        for one in periods:
-            x = min(max((one.began - began) * scale, 0), LANE_WIDTH - 3)
-            place = {"x": f"{x:.2f}", "y": "2.00", "height": f"{LANE_HEIGHT - 4:.2f}", "rx": "1.5"}
-            width = min(max((one.ended - one.began) * scale, 3), LANE_WIDTH)
-            bar = element(f"rect.f-{one.tone}", **place, width=f"{width:.2f}")
-            bars.append(element("g", element("title", one.title), bar))
-        lane = element("svg", bars, **box, role="img", aria_label=name)
-        drawn.append(element("div.lane", element("span", name), lane))
-    form = "%H:%M:%S" if ended - began < 7200 else "%H:%M"
-    moments = [began + (ended - began) * at / (AXIS_MARKS - 1) for at in range(AXIS_MARKS)]
-    marks = [element("span", time.strftime(form, time.localtime(at))) for at in moments]
-    axis = element("div.lane.axis", element("span"), element("p", marks))
-    return element("div.lanes", drawn, axis, role="group", aria_label="Timeline")
 
 
 def draw_label(x: float, y: float, text: str, anchor: str) -> Html:

@@ -124,7 +124,6 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     details = [tables.details(history, one, evidence.get(one.number)) for one in history.iterations]
     sections = [
         ("The number", [*filter(None, (tables.staircase(history), tables.attempts(history)))]),
-        ("Timeline", tables.timeline(history)),
         ("Iterations", [*filter(None, (tables.iterations(history), proof))]),
         ("Checks", element("div.card.scroll", scores, tabindex="0") if scores else None),  # else a column each
         ("Proof", tables.proof(history)),

@@ -5,17 +5,15 @@ from functools import lru_cache
 from itertools import groupby
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ralph.core.gains import describe_end, describe_start, format_value
 from ralph.core.measuring import Metric, run_to_run_difference
 from ralph.core.model import FileChange
 from ralph.core.text import clean, plural, short
 from ralph.history.evidence import Evidence, PatchedFile
-from ralph.history.run_history import PastIteration, RunHistory, Span
+from ralph.history.run_history import PastIteration, RunHistory
 from ralph.history.states import RESULTS
-from ralph.show import plots
-from ralph.show.plots import Html, Period, draw_label, draw_line, draw_svg, element, joined, legend
+from ralph.show.plots import Html, draw_label, draw_line, draw_svg, element, joined
 from ralph.show.summary import (
     MAX_EXAM_TEXT,
     Column,
@@ -45,7 +43,6 @@ MAX_CELLS, MAX_ROWS = 60, 30  # of the score
 MAX_OPEN_TAILS = 3
 _STATUS = {"A": "new", "D": "deleted", "M": "changed", "T": "changed type"}
 _PATCH_TONES = {"+": "add", "-": "del", "@": "hunk"}
-LANES = {"turn": "agent", "check": "checks", "measurement": "measuring", "wait": "waiting", "pause": "paused"}
 
 
 def table(columns: Sequence[Column], has_total: bool = False) -> Html:
@@ -70,31 +67,6 @@ def proof(history: RunHistory) -> Html | None:
     ]
     sentence = element("p.facts", sentence_case(proof_sentence(history.proof)))
     return joined(sentence, table(columns) if parts else None)
-
-
-def timeline(history: RunHistory) -> Html | None:
-    """Draw when the agent, the checks and the waits took place: a lane for each."""
-    kinds = [kind for kind in LANES if any(span.kind == kind for span in history.spans)]
-    if not kinds:
-        return None
-    ended = max(history.ended, *(span.ended for span in history.spans))
-    least = (ended - history.began) / plots.LANE_WIDTH
-    lanes = {LANES[kind]: _periods([one for one in history.spans if one.kind == kind], least) for kind in kinds}
-    return element("div.card", plots.timeline(lanes, history.began, ended))
-
-
-def _periods(spans: Sequence[Span], least: float) -> list[Period]:
-    """Return the bars of a lane. Bars of one iteration that are less than `least` seconds apart are joined."""
-    merged: list[Span] = []
-    for span in sorted(spans, key=lambda one: one.began):
-        last = merged[-1] if merged else None
-        if last and last.iteration == span.iteration and span.began - last.ended < least:
-            what = last.what if last.what == span.what else "several"
-            merged[-1] = replace(last, what=what, ended=max(last.ended, span.ended))
-        else:
-            merged.append(span)
-    titles = (f"iteration {one.iteration}, {one.what}: {duration(one.ended - one.began)}" for one in merged)
-    return [Period(one.kind, title, one.began, one.ended) for one, title in zip(merged, titles, strict=True)]
 
 
 def iterations(history: RunHistory) -> Html | None:
@@ -383,11 +355,12 @@ def staircase(history: RunHistory) -> Html | None:
     ends = f"from {format_value(start.value, metric)} to {format_value(steps[-1].after, metric)}"
     title = f"{ends}, attempt by attempt"
     tones = [("good", "kept"), ("bad", "dropped"), *([("noise", "noise")] if noise else [])]
+    legend = element("p.legend", [element("span", element(f"i.f-{tone}"), name) for tone, name in tones])
     said = [describe_start(metric, start.values, start.noise)]
     said += [describe_end(history.end_numbers, metric)] if history.end_numbers else []
     drawn = draw_svg(STAIRS_WIDTH, STAIRS_HEIGHT, title, _draw_stairs(steps, metric, noise))
     plot = element("div.scroll", drawn, tabindex="0", role="region", aria_label=title)
-    return element("div.card", legend(tones), plot, element("p.facts", f"{sentence_case('; '.join(said))}."))
+    return element("div.card", legend, plot, element("p.facts", f"{sentence_case('; '.join(said))}."))
 
 
 def _draw_stairs(steps: Sequence[Stair], metric: Metric, noise: float) -> list[Html]:

@@ -1,4 +1,4 @@
-"""The report of a backlog as HTML or Markdown: what needs a person, the timeline, and each task with its evidence."""
+"""The report of a backlog as HTML or Markdown: what needs a person, and each task with its evidence."""
 
 from collections.abc import Mapping
 from shlex import quote
@@ -7,30 +7,16 @@ from ralph.core.backlog import STATE_ORDER, Job
 from ralph.core.text import plural
 from ralph.history.evidence import Evidence
 from ralph.history.states import BADGES, TASK_TONES
-from ralph.history.work_history import WorkHistory, WorkSpan
-from ralph.show import plots
-from ralph.show.plots import Html, Period, element, joined, legend, prose
+from ralph.history.work_history import WorkHistory
+from ralph.show.plots import Html, element, joined, prose
 from ralph.show.report import code, escape_markdown, page
 from ralph.show.report_tables import fold, patch_details
 from ralph.show.words import cost, duration, money, nickname
 from ralph.show.works import count_states, work_sentence
 
-MAX_LANES = 200
 TaskEvidence = Mapping[str, Evidence]
 """Failed checks and changes of each task, by key."""
 _NONE: TaskEvidence = {}
-
-
-_RUNNING, _CUT_OFF = ("run", "running"), ("pause", "cut off")
-_LOOKS = {
-    ("loop", "ready"): ("turn", "ready to merge"),
-    ("loop", "parked"): ("bad", "parked or failed"),
-    ("gate", "merged"): ("good", "merged"),
-    ("gate", "red"): ("bad", "parked or failed"),
-    ("gate", "stuck"): ("bad", "parked or failed"),
-    ("gate", "refused"): ("wait", "sent back"),
-}
-"""How a span looks: the CSS class of its bar, and its entry in the legend."""
 
 
 def html(history: WorkHistory, evidence: TaskEvidence = _NONE) -> str:
@@ -56,7 +42,6 @@ def report_body(history: WorkHistory, evidence: TaskEvidence = _NONE) -> Html:
         element("h1", summary(history)),
         element("p.facts", [element("span", fact) for fact in [*about, *_figures(history)]]),
         needs if retry else nothing,
-        element("section", element("h2", "Timeline"), element("div.card", timeline(history))),
         element("section", element("h2", "Tasks"), tasks),
     )
 
@@ -85,33 +70,6 @@ def _figures(history: WorkHistory) -> list[str]:
     spent = [money(history.board.spent)] if history.board.costs else []
     took = duration(max(history.last - history.began, 0.0))
     return [plural(runs, "run"), plural(history.merges, "merge"), f"{history.returns} sent back", *spent, took]
-
-
-def timeline(history: WorkHistory, now: float = 0.0) -> Html:
-    """Return a lane for the gate and one per task. `now` is given while the backlog is running, so
-    that its bars grow."""
-    end = max(history.last, now)
-    keys = dict.fromkeys(key for span in history.spans for key in span.keys if span.kind == "loop")
-    tones = {label: tone for tone, label in map(_look, history.spans)}
-    gate = [span for span in history.spans if span.kind == "gate"]
-    lanes = {"gate": [_period(span, end) for span in gate]}
-    for key in [*keys][:MAX_LANES]:
-        runs = [span for span in history.spans if span.kind == "loop" and key in span.keys]
-        merges = [span for span in gate if span.result == "merged" and key in span.keys]
-        lanes[key] = [_period(span, end) for span in (*runs, *merges)]
-    colors = legend((tone, label) for label, tone in tones.items())
-    return joined(colors, plots.timeline(lanes, history.began, end))
-
-
-def _look(span: WorkSpan) -> tuple[str, str]:
-    return _LOOKS.get((span.kind, span.result), _CUT_OFF if span.result else _RUNNING)
-
-
-def _period(span: WorkSpan, end: float) -> Period:
-    ended = span.ended or end
-    took = duration(max(ended - span.began, 0.0))
-    title = f"{', '.join(span.keys[:10])}: {span.result or 'running'}, {took}"
-    return Period(_look(span)[0], title, span.began, ended)
 
 
 def _task(job: Job, state: str, evidence: Evidence | None) -> Html:

@@ -7,7 +7,7 @@ from ralph.core.text import plural, short
 from ralph.history.work_history import WorkHistory, look_at_target
 from ralph.show.plots import Html, element, prose
 from ralph.show.words import money
-from ralph.show.work_report import TaskEvidence, merge_command, report_body, retry_command, summary, timeline
+from ralph.show.work_report import TaskEvidence, merge_command, report_body, retry_command, summary
 from ralph.show.works import lines, totals
 from ralph.web.board_page import ending_buttons, waiting_reason
 from ralph.web.pieces import (
@@ -40,7 +40,7 @@ MAX_LINES = 200
 def work_page(work: WorkSeen, frame: Frame) -> HTMLResponse:
     parts = pieces(work, frame)
     top = element("div.head", element("h1", short(work.seen.present.goal, 600)), _facts(work), parts["now"])
-    rest = (parts[name] for name in ("meters", "attention", "tasks", "timeline", "happened"))
+    rest = (parts[name] for name in ("meters", "attention", "tasks", "happened"))
     main = element("main.one#main", top, *rest)
     return frame.page(
         parts["title"],
@@ -57,7 +57,6 @@ def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
     now = element("p.doing.soft#now", prose(summary(history)))
     if is_alive:
         now = element("p.doing#now", mark("run"), totals(history.board))
-    bars = timeline(history, work.seen.now if is_alive else 0.0) if history.spans else None
     buttons = steer_buttons(work.seen, frame) if frame.may_steer else []
     shown = {
         "title": page_title(title(work.seen)),
@@ -66,7 +65,6 @@ def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
         "meters": _meters(work),
         "attention": _attention(work, frame),
         "tasks": _tasks(work, frame),
-        "timeline": bars and element("section.card#timeline", element("h2", "Runs and merges"), bars),
         "happened": _log(history),
         "steer": element("footer.steer#steer", element("div.acts", buttons)) if buttons else element("footer#steer"),
     }

@@ -364,14 +364,6 @@ def test_pages_are_accessible(open_page: Open, addresses: dict[str, str], name: 
     assert not [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found]
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_a_legend_is_above_its_timeline(open_page: Open, addresses: dict[str, str], width: int) -> None:
-    page = open_page(addresses["work's report"], width=width)
-    legend, lanes, card = page.evaluate(PLACES, [".legend", ".lanes", ".card:has(.lanes)"])
-    assert legend["bottom"] <= lanes["top"]
-    assert lanes["width"] > 0.85 * card["width"]
-
-
 def test_print_shows_everything_and_no_buttons(open_page: Open, run: Scene) -> None:
     run.iterate(1, True, False, True)
     page = open_page(f"runs/{run.id}", width=1280)

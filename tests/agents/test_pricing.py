@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from ralph.agents.reader import priced
+from ralph.agents.prices import priced
 from ralph.core.model import Usage
 
 TOKENS = Usage(input_tokens=1000, output_tokens=50, cache_read_tokens=200)

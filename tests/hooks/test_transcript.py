@@ -32,7 +32,7 @@ def message(text: str, **fields: str) -> dict[str, object]:
 @pytest.mark.parametrize("host", HOSTS)
 def test_last_message_tool_calls_and_tokens_are_read(host):
     transcript = read(SAMPLES / f"{host}.jsonl")
-    usage = transcript.usage()
+    usage = transcript.usage
     assert (transcript.text, transcript.calls) == ("Worked.\n<promise>DONE</promise>", 1)
     assert (usage.input_tokens, usage.output_tokens) == (300, 60)
 
@@ -41,7 +41,7 @@ def test_last_message_tool_calls_and_tokens_are_read(host):
 def test_only_lines_after_the_given_offset_are_read(host):
     path = SAMPLES / f"{host}.jsonl"
     transcript = read(path, path.stat().st_size)
-    assert (transcript.text, transcript.calls, transcript.usage().tokens) == ("", None, 0)
+    assert (transcript.text, transcript.calls, transcript.usage.tokens) == ("", None, 0)
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -119,7 +119,7 @@ def test_tool_calls_that_the_host_writes_after_calling_the_hook_count(tmp_path, 
     monkeypatch.setattr("ralph.hooks.transcript.time.sleep", write_one)
     facts = {"session": "s", "agent": "", "run": "r", "task": "t", "started": 0.0, "max_iterations": 3}
     loop = Loop(root=str(tmp_path), **facts, transcript=str(path), offset=0)
-    turn, transcript = host_turn(loop, {"last_assistant_message": last}, "<promise>DONE</promise>", is_priced=False)
+    turn, transcript = host_turn(loop, {"last_assistant_message": last}, "<promise>DONE</promise>")
     assert (turn.tool_calls, transcript.size) == (1, path.stat().st_size)
 
 

@@ -9,8 +9,7 @@ import pytest
 from tests.conftest import Result
 
 from ralph import agents
-from ralph.agents.protocol import SandboxNeeds
-from ralph.run.agents import Choice
+from ralph.agents.protocol import Choice, SandboxNeeds
 from ralph.run.sandboxing import RunPlace, sandbox_request
 from ralph.sandbox import mounts
 from ralph.sandbox.discovery import find_view

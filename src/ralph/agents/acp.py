@@ -15,8 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.agents import wire
+from ralph.agents.prices import priced
 from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
-from ralph.agents.reader import Reader, priced
+from ralph.agents.reader import Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoUpdated
 from ralph.core.model import Exit, Usage

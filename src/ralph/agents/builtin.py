@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, tokens_in
+from ralph.agents.prices import estimate
 from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
-from ralph.agents.reader import estimate
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent
 from ralph.core.model import Exit, Usage

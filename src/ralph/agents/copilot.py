@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 
 from ralph.agents import keys, wire
+from ralph.agents.prices import priced
 from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
-from ralph.agents.reader import Reader, priced
+from ralph.agents.reader import Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown
 from ralph.core.model import Exit, Turn, Usage

@@ -165,6 +165,32 @@ class AgentModule(Protocol):
     def parser(self, request: TurnRequest) -> Parser: ...
 
 
+class Choice(Struct, frozen=True, kw_only=True):
+    """An agent that may take turns. `hidden` are environment variables that it doesn't get, `understands` the options
+    that its program lists, once ralph has asked. With `purposes` it takes only these turns; without, it works on the
+    goal."""
+
+    name: str
+    module: AgentModule
+    command: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    model: str = ""
+    hidden: frozenset[str] = frozenset()
+    understands: frozenset[str] | None = None
+    purposes: tuple[str, ...] = ()
+
+    def request(self) -> TurnRequest:
+        """Return the request for a turn without a prompt, to see how the agent would be started."""
+        return TurnRequest(
+            prompt="",
+            prompt_file="",
+            command=self.command,
+            flags=self.flags,
+            model=self.model,
+            understands=self.understands,
+        )
+
+
 def reaches(module: AgentModule, request: TurnRequest) -> bool:
     """Whether the agent may write in all of the request's folders outside the workspace."""
     if request.yolo or request.sandboxed or not module.CONFINED:

@@ -6,7 +6,6 @@ For agents that print plain text, the answer is all of stdout without an echo of
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable
-from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from msgspec.structs import asdict, replace
@@ -27,7 +26,6 @@ from ralph.core.events import (
 )
 from ralph.core.model import Exit, Failure, Turn, Usage
 from ralph.core.text import one_line
-from ralph.errors import to_install
 
 LIMIT = 1 << 20
 
@@ -317,37 +315,3 @@ class Reader:
         if self.trouble is None and ended.code:
             self.trouble = stated_in(self._plain.text) or error_record(self._plain.text)
         return failure(self.trouble, self.notice, ended)
-
-
-def priced(usage: Usage, model: str) -> Usage:
-    """Return `usage` with an estimated cost, unless the agent reported one. A reported cost of 0 doesn't count if
-    tokens were used."""
-    if usage.cost_usd or not usage.tokens:
-        return usage
-    provider, _, name = model.rpartition("/")
-    cost = estimate(usage, name, provider) if model else None
-    return replace(usage, cost_usd=cost, estimated=cost is not None)
-
-
-def price_hint() -> str:
-    """Return the hint for an agent that reports tokens but no cost: how to have ralph estimate it."""
-    return "name its model with --model" + ("" if find_spec("genai_prices") else f" and {to_install('prices')}")
-
-
-def estimate(usage: Usage, model: str, provider: str = "") -> float | None:
-    """Return the price of these tokens in dollars; None if it is unknown."""
-    try:
-        from genai_prices import Usage as Tokens
-        from genai_prices import calc_price
-    except ImportError:
-        return None
-    tokens = Tokens(
-        input_tokens=usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        output_tokens=usage.output_tokens,
-    )
-    try:
-        return float(calc_price(tokens, model_ref=model, provider_id=provider or None).total_price)
-    except (LookupError, ValueError):
-        return None

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ralph import __version__, agents
 from ralph.agents import acp
-from ralph.agents.protocol import AgentModule
+from ralph.agents.protocol import AgentModule, Choice
 from ralph.cli.table import DIRECTORY, Values, command, folder_of, no_words
 from ralph.core import events
 from ralph.core.model import Run, Turn
@@ -34,7 +34,7 @@ from ralph.process.keeper import Keeper
 from ralph.process.process import ASK_TIMEOUT, ask_program
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
 from ralph.process.signals import Interrupt
-from ralph.run.agents import SIDE, Choice, CliAgent, choices, duties, workers
+from ralph.run.agents import SIDE, CliAgent, choices, duties, workers
 from ralph.run.context import Context
 from ralph.run.options import Option
 from ralph.sandbox.discovery import SandboxRequest

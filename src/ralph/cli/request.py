@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import __version__
+from ralph.agents.protocol import Choice
 from ralph.cli.table import folder_of
 from ralph.core.model import Run
 from ralph.core.secrets import Redactor, secret_values
@@ -20,7 +21,7 @@ from ralph.errors import UserError
 from ralph.files import decode_file
 from ralph.forge.host import Issue, fetch_issue
 from ralph.git.client import require_git
-from ralph.run.agents import Choice, choices, workers
+from ralph.run.agents import choices, workers
 from ralph.run.command_options import COMMANDS, option_names
 from ralph.run.options import PRESET_OF, as_settings, set_key
 from ralph.run.policy import make_composer, make_policy, refuse_endless

@@ -147,9 +147,7 @@ def _judge(loop: Loop, event: loops.HookEvent, began: float) -> str:
         engine = open_engine(stack, loop, settings, None if is_known else story.seq)
         engine.trees.begin(story.run.base_tree)
         run = _with_lost_iterations(story.run, loop)
-        turn, transcript = host_turn(
-            loop, event, engine.policy.claims[0].marker, is_priced=settings.max_cost is not None
-        )
+        turn, transcript = host_turn(loop, event, engine.policy.claims[0].marker)
         try:
             if not is_known:
                 _handle_questions(engine, settings)

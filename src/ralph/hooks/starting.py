@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from importlib.util import find_spec
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ from ralph.store.folder import cannot_write, new_run_id, prepare
 _NAMES = (
     *("maximum_iterations", "completion_promise", "min_tool_calls", "on_promise_no_work", "ultrawork"),
     *("claims", "claim_anywhere", "check", "check_timeout", "tasks", "protect", "stall"),
-    *("max_cost", "max_tokens", "max_time"),
+    *("max_tokens", "max_time"),
 )
 OPTIONS = (*only(RUN, *_NAMES), Option("--force", "Replace the loop that is active in the session.", group="Session"))
 
@@ -168,10 +167,9 @@ def _load_settings(workspace: Path, overrides: Mapping[str, Any], env: Mapping[s
             "the settings ask for a sandbox, but the agent of this session is already running",
             "loop from outside: `ralph run --preset promise --sandbox`; or set sandbox.enabled to false",
         )
-    if settings.max_cost is not None and find_spec("genai_prices") is None:
+    if settings.max_cost is not None:
         raise UserError(
-            "maxCost cannot be checked inside a session: agents record tokens, not prices",
-            "install the price table (the extra `prices`), or set maxTokens instead",
+            "maxCost cannot be checked inside a session: agents record tokens, not prices", "set maxTokens instead"
         )
     refuse_endless(settings)
     validate_exams(settings, str(workspace), env)

@@ -13,7 +13,6 @@ from typing import Any, BinaryIO, Literal
 from msgspec import Struct
 
 from ralph.agents import wire
-from ralph.agents.reader import priced
 from ralph.core.model import Turn, Usage
 from ralph.files import open_given
 from ralph.hooks import loops
@@ -36,7 +35,6 @@ class TranscriptEntry(Struct, frozen=True, kw_only=True):
     text: str = ""
     calls: int = 0
     replaces: bool = False
-    model: str = ""
     usage: Usage | None = None
 
 
@@ -52,7 +50,7 @@ class Transcript:
         self._marker = marker
         self._texts, self._message = list[str](), ""  # of the last message
         self._calls: dict[str, int] = {}
-        self._usage: dict[str, tuple[str, Usage]] = {}  # with the model
+        self._usage: dict[str, Usage] = {}
         self._has_agent = False
 
     def read(self) -> None:
@@ -84,7 +82,7 @@ class Transcript:
     def _add(self, entry: TranscriptEntry) -> None:
         key = entry.message or f"line {self.size}"
         if entry.usage:
-            self._usage[key] = entry.model, entry.usage
+            self._usage[key] = entry.usage
         if entry.speaker == "user":
             self._texts, self._message = [], ""
         if entry.speaker != "agent":
@@ -108,11 +106,12 @@ class Transcript:
         """How many tools the agent has called; None if the transcript has no line of an agent."""
         return sum(self._calls.values()) if self._has_agent else None
 
-    def usage(self, model: str = "", is_priced: bool = False) -> Usage:
-        """Return the tokens, with their estimated cost if `is_priced`. `model` is for lines that don't name theirs."""
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all messages."""
         total = Usage()
-        for named, usage in self._usage.values():
-            total = total.plus(priced(usage, named or model) if is_priced else usage)
+        for usage in self._usage.values():
+            total = total.plus(usage)
         return total
 
 
@@ -128,7 +127,7 @@ def complete_lines(file: BinaryIO) -> Iterator[bytes]:
                 line = file.readline(MAX_LINE)
 
 
-def host_turn(loop: Loop, event: loops.HookEvent, marker: str, is_priced: bool) -> tuple[Turn, Transcript]:
+def host_turn(loop: Loop, event: loops.HookEvent, marker: str) -> tuple[Turn, Transcript]:
     """Return the turn that the host's agent has just taken, and the transcript that records it."""
     path = wire.text(event, "transcript_path") or loop.transcript
     is_known = loop.transcript in ("", path) and loop.offset <= _size(path)
@@ -149,7 +148,7 @@ def host_turn(loop: Loop, event: loops.HookEvent, marker: str, is_priced: bool) 
         text=text,
         earlier=tuple(claim for claim in claims if claim.strip() not in text),
         tool_calls=transcript.calls,
-        usage=transcript.usage(wire.text(event, "model"), is_priced),
+        usage=transcript.usage,
         session=loop.session,
         ended_at=time.time(),
         agent=loop.agent,
@@ -188,7 +187,6 @@ def _claude(row: TranscriptRow) -> TranscriptEntry | None:
         message=message.get("id") or row.get("uuid") or "",
         text=_join_text(parts),
         calls=sum(part.get("type") == "tool_use" for part in parts),
-        model=message.get("model") or "",
         usage=wire.usage(message["usage"], names) if message.get("usage") else None,
     )
 
@@ -204,7 +202,6 @@ def _gemini(row: TranscriptRow) -> TranscriptEntry:
         text=content if isinstance(content, str) else _join_text(content),
         calls=len(row.get("toolCalls") or ()),
         replaces=True,
-        model=row.get("model") or "",
         usage=usage,
     )
 

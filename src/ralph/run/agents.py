@@ -18,7 +18,7 @@ from ralph.agents.builtin import options, refuse_unready
 from ralph.agents.command import Sniffer, has_placeholder, invoke_directly
 from ralph.agents.failures import is_lost_session
 from ralph.agents.protocol import (
-    AgentModule,
+    Choice,
     Invocation,
     Login,
     Parser,
@@ -46,32 +46,6 @@ UNTRUSTED = "workspace has not been trusted"  # Claude Code reports it only on s
 TRUST_IT = "this folder was never trusted; start `claude` here once and accept, or resume with --yolo --sandbox"
 BUILTIN = "builtin"
 SIDE = "side"
-
-
-class Choice(Struct, frozen=True, kw_only=True):
-    """An agent that may take turns. `hidden` are environment variables that it doesn't get, `understands` the options
-    that its program lists, once ralph has asked. With `purposes` it takes only these turns; without, it works on the
-    goal."""
-
-    name: str
-    module: AgentModule
-    command: tuple[str, ...]
-    flags: tuple[str, ...] = ()
-    model: str = ""
-    hidden: frozenset[str] = frozenset()
-    understands: frozenset[str] | None = None
-    purposes: tuple[str, ...] = ()
-
-    def request(self) -> TurnRequest:
-        """Return the request for a turn without a prompt, to see how the agent would be started."""
-        return TurnRequest(
-            prompt="",
-            prompt_file="",
-            command=self.command,
-            flags=self.flags,
-            model=self.model,
-            understands=self.understands,
-        )
 
 
 def workers(chosen: Sequence[Choice]) -> tuple[str, ...]:

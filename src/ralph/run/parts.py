@@ -6,7 +6,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ralph.agents.reader import price_hint
+from ralph.agents.prices import price_hint
 from ralph.core import events
 from ralph.core.events import Notice, Tell
 from ralph.core.gains import is_measurable

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ralph.agents.protocol import Choice
 from ralph.core import events
 from ralph.core.model import Outcome, Rule, Run, Stop
 from ralph.errors import UserError
@@ -15,7 +16,7 @@ from ralph.git.client import require_git
 from ralph.git.worktrees import Worktree
 from ralph.loop import Agent, Parts
 from ralph.process.signals import Deadline
-from ralph.run.agents import Choice, choices, describe_limits
+from ralph.run.agents import choices, describe_limits
 from ralph.run.context import Context
 from ralph.run.exam_commands import COULD_READ, validate_exams
 from ralph.run.notify import refuse_unsendable

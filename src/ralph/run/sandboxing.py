@@ -15,11 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import agents
-from ralph.agents.protocol import SandboxNeeds
+from ralph.agents.protocol import Choice, SandboxNeeds
 from ralph.errors import UserError
 from ralph.files import read_head, state_folder
 from ralph.process.program import find_program
-from ralph.run.agents import Choice
 from ralph.run.context import Context
 from ralph.run.exam_commands import hidden_paths
 from ralph.sandbox.discovery import AgentState, SandboxRequest, refuse_whole_machine

@@ -100,7 +100,7 @@ ALLOWED = {
         *("core", "errors", "history", "process", "store", "run", "settings", "show"),
     },
     "web": {
-        *("agents", "core", "errors", "history", "process", "store", "run", "settings", "show"),
+        *("core", "errors", "history", "process", "store", "run", "show"),
     },
 }
 

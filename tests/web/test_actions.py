@@ -115,7 +115,7 @@ def test_the_page_of_a_run_shows_untested_changes(served: Served, scene: Callabl
 
 
 def test_an_unknown_action_is_not_found(served: Served, living: Scene) -> None:
-    for path in (f"runs/{living.id}/delete", f"runs/{living.id}", "pause", "runs", "new", ""):
+    for path in (f"runs/{living.id}/delete", f"runs/{living.id}", "pause", "runs", "start", ""):
         assert served.post(path, text="x").status == 404
 
 
@@ -153,32 +153,6 @@ def ended(home: dict[str, str], run_id: str) -> bool:
     return any(run.id == run_id and run.facts.outcome for run in runs(home))
 
 
-def test_a_run_is_started_in_a_worktree_and_continues_without_the_web_ui(
-    serve: Serve, home: dict[str, str], project: Path
-) -> None:
-    served = serve(str(project))
-    form = {
-        "goal": "Make it so -- 'at once'; $(touch pwned)",
-        "workspace": str(project),
-        "agent": "amp",
-        "worktree": "1",
-    }
-    answer = served.ask(
-        "POST", "start", **form, checks="sleep 2\r\n\r\ntest -e work.txt", iterations="2", cost="5", time="1h"
-    )
-    assert answer.status == 303, answer.text
-    run_id = answer.headers["location"].rpartition("/")[2]
-    served.process.kill()
-    served.process.wait()
-    eventually(lambda: ended(home, run_id))
-    run = run_at(project / ".ralph" / "runs" / run_id)
-    assert run is not None
-    assert run.facts.goal == form["goal"]
-    assert run.facts.branch == f"ralph/{run_id}"
-    assert not (project / "work.txt").exists()
-    assert not (project / "pwned").exists()
-
-
 @pytest.mark.parametrize("now", [False, True])
 def test_stop_ends_a_run_with_all_its_processes(serve: Serve, home: dict[str, str], tmp_path: Path, now: bool) -> None:
     """After this turn: the turn finishes, and no other starts. Now: the agent is killed."""
@@ -208,49 +182,6 @@ def test_stop_ends_a_run_with_all_its_processes(serve: Serve, home: dict[str, st
     assert served.post(f"runs/{run.id}/stop").status == 409
 
 
-BAD_STARTS = [
-    ({"goal": "  "}, "the goal is empty"),
-    ({"workspace": "/etc"}, "unknown workspace"),
-    ({"workspace": "{project}/.."}, "unknown workspace"),
-    ({"workspace": "{project}/"}, "unknown workspace"),
-    ({"workspace": ""}, "unknown workspace"),
-    ({"agent": "sh -c 'touch pwned'"}, "agent is not installed"),
-    ({"agent": "/bin/sh"}, "agent is not installed"),
-    ({"agent": "codex"}, "agent is not installed"),
-    ({"iterations": "0"}, "--max-iterations: expected 1 or more"),
-    ({"iterations": "1 --yolo"}, "--max-iterations: expected a whole number"),
-    ({"iterations": "--yolo"}, "--max-iterations: expected a whole number"),
-    ({"cost": "free"}, "--max-cost: expected dollars"),
-    ({"cost": "nan"}, "--max-cost: expected a number above 0"),
-    ({"time": "soon"}, "--max-time: expected a duration"),
-]
-
-
-@pytest.mark.parametrize(("change", "why"), BAD_STARTS)
-def test_a_run_is_not_started_with_invalid_values(
-    serve: Serve, home: dict[str, str], project: Path, change: dict[str, str], why: str
-) -> None:
-    served = serve(str(project))
-    form = {"goal": "go", "workspace": str(project), "agent": "amp"} | change
-    form = {name: value.format(project=project) for name, value in form.items()}
-    reply = served.post("start", **form)
-    assert reply.status == 409
-    assert why in reply.text.lower()
-    shown = served.ask("POST", "start", **form)
-    assert shown.status == 409
-    assert "<textarea" in shown.text  # with what was typed
-    assert not list(project.glob(".ralph/runs/*"))
-    served.process.terminate()
-
-
-def test_an_error_of_the_command_is_shown(serve: Serve, home: dict[str, str], tmp_path: Path, project: Path) -> None:
-    served = serve(str(tmp_path))  # no repository: there can be no worktree
-    reply = served.post("start", goal="go", workspace=str(tmp_path), agent="amp", checks="true", worktree="1")
-    assert reply.status == 409
-    assert "git" in reply.text.lower()
-    served.process.terminate()
-
-
 def test_an_ended_run_is_resumed_with_a_higher_limit(serve: Serve, home: dict[str, str], project: Path) -> None:
     words = ["run", "-p", "go", "--check", "false", "-m", "1", "--agent", "amp", "--until", "checks", "--quiet"]
     subprocess.run([sys.executable, "-m", "ralph", *words], cwd=project, env=home, capture_output=True, check=False)
@@ -264,6 +195,39 @@ def test_an_ended_run_is_resumed_with_a_higher_limit(serve: Serve, home: dict[st
     eventually(lambda: (now := run_at(run.place)) is not None and now.facts.finished == 3)
     eventually(lambda: ended(home, run.id))
     served.process.terminate()
+
+
+BAD_LIMITS = {
+    ("more", "0"): "--max-iterations 0 is too small",
+    ("more", "1 --yolo"): "--max-iterations: expected a whole number",
+    ("more", "--yolo"): "--max-iterations: expected a whole number",
+    ("max_cost", "free"): "--max-cost: expected dollars",
+    ("max_cost", "nan"): "maxCost: expected a number above 0",
+    ("max_time", "soon"): "--max-time: expected a duration",
+}
+
+
+def test_a_run_is_not_resumed_with_invalid_limits(serve: Serve, home: dict[str, str], project: Path) -> None:
+    words = ["run", "-p", "go", "--check", "false", "-m", "1", "--agent", "amp", "--until", "checks", "--quiet"]
+    subprocess.run([sys.executable, "-m", "ralph", *words], cwd=project, env=home, capture_output=True, check=False)
+    (run,) = [one for one in runs(home) if one.facts.workspace == str(project)]
+    served = serve()
+    for (name, value), why in BAD_LIMITS.items():
+        reply = served.post(f"runs/{run.id}/resume", **{name: value})
+        assert (reply.status, why in reply.text) == (409, True), reply.text
+    served.process.terminate()
+
+
+def test_a_resumed_run_continues_without_the_web_ui(serve: Serve, home: dict[str, str], project: Path) -> None:
+    words = ["run", "-p", "go", "--check", "sleep 1; false", "-m", "1", "--agent", "amp", "--until", "checks"]
+    subprocess.run([sys.executable, "-m", "ralph", *words], cwd=project, env=home, capture_output=True, check=False)
+    (run,) = [one for one in runs(home) if one.facts.workspace == str(project)]
+    served = serve()
+    assert served.post(f"runs/{run.id}/resume", more="2").status == 200
+    served.process.kill()
+    served.process.wait()
+    eventually(lambda: (now := run_at(run.place)) is not None and now.facts.finished == 3)
+    eventually(lambda: ended(home, run.id))
 
 
 def test_a_browser_that_may_steer_cannot_resume_a_run_with_all_rights(

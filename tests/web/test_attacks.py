@@ -350,7 +350,7 @@ def test_every_page_needs_a_session_on_loopback_too(served: Served, run: Scene, 
     from hashlib import sha256
 
     sent = cookie and cookie.format(token=token, hash=sha256(token.encode()).hexdigest())
-    for path in ("", f"runs/{run.id}", f"runs/{run.id}/report", "new", "events", "nothing", "runs/unknown"):
+    for path in ("", f"runs/{run.id}", f"runs/{run.id}/report", "events", "nothing", "runs/unknown"):
         refused(served.get(path, Cookie=sent), 401)
     refused(served.ask("POST", f"runs/{run.id}/pause", headers={"Cookie": sent}), 401)
     assert not run.mail.read().is_paused
@@ -397,9 +397,8 @@ def test_look_does_not_allow_steer_and_steer_does_not_allow_start(served: Served
         refused(served.ask("POST", f"runs/{run.id}/{action}", headers={"Cookie": looks}, text="x"), 403)
         refused(served.ask("POST", f"runs/unknown/{action}", headers={"Cookie": looks}, text="x"), 403)
     for cookie in (looks, steers):
-        refused(served.ask("POST", "start", headers={"Cookie": cookie}, goal="x"), 403)
-        refused(served.ask("POST", f"runs/{run.id}/rewind", headers={"Cookie": cookie}, to="1"), 403)
-        refused(served.ask("GET", "new", headers={"Cookie": cookie}), 403)
+        for action in ("allow", "accept", "discard", "retry", "rewind"):
+            refused(served.ask("POST", f"runs/{run.id}/{action}", headers={"Cookie": cookie}, to="1"), 403)
     mail = run.mail.read()
     assert (mail.notes, mail.is_paused) == ((), False)
     shown = served.ask("GET", f"runs/{run.id}", headers={"Cookie": looks}).text
@@ -408,7 +407,7 @@ def test_look_does_not_allow_steer_and_steer_does_not_allow_start(served: Served
 
 def test_allow_caps_every_link(serve: Serve, run: Scene) -> None:
     capped = serve("--allow", "steer")
-    refused(capped.ask("POST", "start", goal="x"), 403)
+    refused(capped.ask("POST", f"runs/{run.id}/accept"), 403)
     assert capped.ask("GET", f"runs/{run.id}").status == 200
     assert "allows steer at most" in run_ralph(capped, "serve", "--link", "start", "--port", str(capped.port))
 

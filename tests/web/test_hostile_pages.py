@@ -10,7 +10,7 @@ from tests.web.conftest import Serve
 
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(1)>"
 PAGES = ("", "runs/{0}", "runs/{0}/iterations/1", "runs/{0}/iterations/1/prompt", "runs/{0}/iterations/1/log")
-MORE = ("runs/{0}/diff", "runs/{0}/diff/1", "runs/{0}/report", "new")
+MORE = ("runs/{0}/diff", "runs/{0}/diff/1", "runs/{0}/report")
 
 
 @pytest.fixture(scope="module")

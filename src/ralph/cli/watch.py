@@ -242,17 +242,15 @@ def ui(values: Values, words: list[str]) -> int:
     Option("--remember", "Browsers keep their access when the server restarts."),
     DB,
     Option("--link[=look|steer|start]", "Print another link to the running web UI."),
-    words="[DIR]...",
-    examples=("ralph serve", "ralph serve ~/src/shop --allow steer", "ralph serve --link look"),
+    examples=("ralph serve", "ralph serve --allow steer", "ralph serve --link look"),
 )
 def serve(values: Values, words: list[str]) -> int:
     """Serve a web UI that shows and steers all your runs.
 
     It prints a link that works once, within ten minutes; `ralph serve --link` prints another from any terminal. A link
-    allows a browser to look, steer (tell, answer, pause, resume, stop) or start runs; --allow caps all links. Only this
-    machine can connect: from elsewhere use an ssh tunnel, a mesh VPN or a proxy (--name). Runs continue without the web
-    UI. New runs can be started in each DIR and in the workspaces of earlier runs. With --db it also shows the backlogs
-    of a fleet."""
+    allows a browser to look, steer (tell, answer, pause, resume, stop), or do everything (start: also accept, discard,
+    retry, rewind); --allow caps all links. Only this machine can connect: from elsewhere use an ssh tunnel, a
+    mesh VPN or a proxy (--name). Runs continue without the web UI. With --db it also shows the backlogs of a fleet."""
     try:
         from ralph.web import listening
     except ModuleNotFoundError as error:
@@ -268,12 +266,8 @@ def serve(values: Values, words: list[str]) -> int:
         level = values["link"] or "".join(words[:1])
         print(listening.another_link(level, bind, port))
         return 0
-    workspaces = [os.path.abspath(folder) for folder in words]
-    for folder in workspaces:
-        if not os.path.isdir(folder):
-            raise UserError(f"folder not found: {folder}", "name folders in which runs may be started")
+    no_words(words, "`ralph serve` shows all your runs, in any folder")
     options = listening.ServeOptions(
-        workspaces=tuple(workspaces),
         port=port,
         names=tuple(values.get("name", ())),
         bind=bind,

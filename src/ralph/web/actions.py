@@ -1,17 +1,13 @@
 """The actions of the web UI. Each one does the same as the ralph command of its name, and has the same errors."""
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TypeVar
 
-from ralph import agents as known_agents
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
-from ralph.process.program import CannotStart, find_program
 from ralph.run import accept, control
-from ralph.run.launch import Launched, NextRun
+from ralph.run.launch import Launched
 from ralph.show.words import nickname
 from ralph.store.register import Listed
 from ralph.web.access import Level, RequestRefused
@@ -33,15 +29,13 @@ NEW_LIMITS = {
 
 LEVEL_OF: Mapping[str, Level] = {
     **dict.fromkeys(("tell", "answer", "pause", "resume", "stop", "dismiss", "dismissall"), Level.STEER),
-    **dict.fromkeys(("allow", "accept", "discard", "retry", "rewind", "start"), Level.START),
+    **dict.fromkeys(("allow", "accept", "discard", "retry", "rewind"), Level.START),
 }
 """The actions, with the level that each one needs."""
 
 
 def carry_out(name: str, run_id: str, form: FormFields, register: Register) -> tuple[str, str]:
     """Carry out an action; return the id of its run, "" if there is none, and a message."""
-    if name == "start":
-        return _start(form, register)
     if name == "dismissall":
         ended = [one.run for one in register.survey(0.0).runs if one.present.needs_you and not one.run.is_alive]
         for run in ended:
@@ -133,37 +127,6 @@ def _command(run: Listed, words: list[str], register: Register, success: str) ->
     if result:
         raise UserError(result)
     return success
-
-
-def _start(form: FormFields, register: Register) -> tuple[str, str]:
-    """Start a run in a known workspace, with an installed agent."""
-    goal, workspace, agent = form.get("goal", "").strip(), form.get("workspace", ""), form.get("agent", "")
-    if not goal:
-        raise UserError("the goal is empty", "describe what should be true when it is done")
-    if workspace not in register.workspaces():
-        raise UserError("unknown workspace", "name it with `ralph serve DIR`, or start a run in it first")
-    if agent and agent not in agents(register.env):
-        raise UserError("this agent is not installed", "choose one from the list")
-    checks = tuple(line.strip() for line in form.get("checks", "").splitlines() if line.strip())
-    limits = {"maximum_iterations": "iterations", "max_cost": "cost", "max_time": "time"}
-    given: dict[str, object] = {name: form[field] for name, field in limits.items() if form.get(field)}
-    given |= {name: True for name in ("worktree", "sandbox", "yolo") if form.get(name)}
-    has_settings = os.path.exists(f"{workspace}/.ralph/settings.json")
-    if not checks and not has_settings:
-        given["preset"] = "guardrails"
-    plan = NextRun(workspace=workspace, agent=agent, checks=checks, given=given, has_settings=has_settings)
-    words = plan.words(goal.replace("\r\n", "\n"))
-    return _launch(words, register), f"started: {one_line(goal, 80)}"
-
-
-def agents(env: Mapping[str, str]) -> list[str]:
-    """Return the names of the installed agents."""
-    found = []
-    for name in known_agents.programs():
-        with suppress(CannotStart):
-            find_program(name, env, "/")
-            found.append(name)
-    return found
 
 
 def _launch(words: list[str], register: Register) -> str:

@@ -27,7 +27,7 @@ from ralph.history.evidence import evidence_of, patch_of, task_evidence
 from ralph.store.serving import Remembered, ServerFolder
 from ralph.web import actions
 from ralph.web.access import LEVELS, Access, Level, RequestRefused
-from ralph.web.board_page import board, enter_page, new_page
+from ralph.web.board_page import board, enter_page
 from ralph.web.live import Hub, Subscriber, run_in_thread
 from ralph.web.pieces import Frame, message_page
 from ralph.web.run_page import diff_page, iteration_page, report_page, run_page, text_page
@@ -76,7 +76,6 @@ class WebApp:
             (re.compile(pattern), page)
             for pattern, page in (
                 ("", self._board),
-                ("new", self._new),
                 (_RUN, self._run),
                 (f"{_RUN}/iterations/{_N}", self._iteration),
                 (f"{_RUN}/iterations/{_N}/(prompt|log)", self._file),
@@ -173,10 +172,6 @@ class WebApp:
     def _board(self, visit: Visit) -> Response:
         return board(self._register.survey(time.time()), visit.frame)
 
-    def _new(self, visit: Visit) -> Response:
-        visit.require_level(Level.START)
-        return new_page(self._register.workspaces(), actions.agents(self._register.env), visit.frame, {})
-
     def _run(self, visit: Visit, run: str) -> Response:
         listed = self._register.find(run)
         if listed.facts.kind == "work":
@@ -216,7 +211,7 @@ class WebApp:
     def _act(self, visit: Visit) -> Response:
         """Carry out an action; answer with its result, or with the reason why it was refused."""
         request = visit.request
-        found = re.fullmatch(rf"{_RUN}/([a-z]+)|(start|dismissall)", visit.path)
+        found = re.fullmatch(rf"{_RUN}/([a-z]+)|(dismissall)", visit.path)
         name = (found[2] or found[3]) if found else ""
         if not found or name not in actions.LEVEL_OF:
             raise RequestRefused(404, "not found")
@@ -228,9 +223,6 @@ class WebApp:
             log(request, visit.frame.level, name, run, f"refused: {error.message}")
             if wants_text(request):
                 return PlainTextResponse(f"{error.advice}\n", 409)
-            if name == "start":
-                workspaces, agents = self._register.workspaces(), actions.agents(self._register.env)
-                return new_page(workspaces, agents, visit.frame, visit.form, error.advice)
             return message_page(visit.frame, "Not done", error.advice, 409)
         log(request, visit.frame.level, name, run, message)
         if wants_text(request):

@@ -1,8 +1,6 @@
-"""The board with one card per run, the page that a link opens, and the form for a new run."""
+"""The board with one card per run, and the page that a link opens."""
 
-import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from starlette.responses import HTMLResponse
@@ -10,7 +8,6 @@ from starlette.responses import HTMLResponse
 from ralph.core.backlog import Job
 from ralph.core.text import one_line, plural, short
 from ralph.history.states import state_of
-from ralph.settings.detect_checks import detect_checks
 from ralph.show.plots import Html, element, prose
 from ralph.show.words import duration, moment, money, nickname, portion, why_ended
 from ralph.web.access import Level
@@ -34,14 +31,12 @@ from ralph.web.watching import RunSeen, Survey, limits_of
 
 CARDS_SHOWN, NEEDS_SHOWN = 24, 8  # per column; the rest is collapsed
 NOTHING_RUNNING, NO_RUNS = "No run is running.", "No runs yet: start one with `ralph loop` in a terminal."
-MAX_SEARCHED = 20  # workspaces whose checks the form for a new run offers
 QUEUED = ("queued", "waiting", "blocked", "held")
 _MAX_BARS = 24
-CHECKS_HINT = "The run is done when the agent says so and all checks pass."
 _LEVEL_TEXTS = {
     Level.LOOK: "This browser will see all runs on this machine.",
     Level.STEER: "This browser will see all runs on this machine, and can answer, tell, pause, resume and stop them.",
-    Level.START: "This browser will see and steer all runs on this machine, and can start new ones.",
+    Level.START: "This browser will see and steer all runs on this machine, and can accept, discard, retry and rewind.",
 }
 
 
@@ -229,62 +224,3 @@ def enter_page(frame: Frame, key: str, level: Level) -> HTMLResponse:
     entry = form(f"{frame.base}enter", inside, is_quick=False, hidden={"key": key})
     body = element("main.enter#main", element("h1", "ralph"), element("p", _LEVEL_TEXTS[level]), entry)
     return frame.page("ralph", body)
-
-
-def new_page(
-    places: Sequence[str], agents: Sequence[str], frame: Frame, values: Mapping[str, str], error: str = ""
-) -> HTMLResponse:
-    """Return the form for a new run, with the values and the error of a failed attempt."""
-    found = {one: _checks_found(one) for one in places[:MAX_SEARCHED]}
-    where = values.get("workspace")
-    options = [
-        element("option", place_words(one), value=one, selected=where == one, data_checks=found.get(one))
-        for one in places
-    ]
-    known_checks = values.get("checks", found.get(places[0], "") if places else "")
-    default = element("option", "from settings", value="")
-    known = [element("option", one, value=one, selected=values.get("agent") == one) for one in agents]
-    small = element(
-        "div.grid",
-        element("label", "Agent", element("select", default, known, name="agent")),
-        _field("Max iterations", "iterations", values, inputmode="numeric", placeholder="from settings"),
-        _field("Max cost ($)", "cost", values, inputmode="decimal", placeholder="no limit"),
-        _field("Max time", "time", values, placeholder="no limit, or 2h"),
-    )
-    ask, known_goal = "What should be true when it is done?", values.get("goal", "")
-    limits: dict[str, object] = {"maxlength": "20000"}
-    goal = element("textarea", known_goal, name="goal", rows="4", required=True, placeholder=ask, **limits)
-    checks = element("textarea.mono", known_checks, name="checks", rows="3", placeholder="from settings", **limits)
-    entry = form(
-        f"{frame.base}start",
-        element("p.bad-text", error, role="alert") if error else None,
-        element("label", "Goal", goal),
-        element("label", "Where", element("select", options, name="workspace", required=True)),
-        element("label", "Checks, one per line", checks, element("span.soft", CHECKS_HINT)),
-        small,
-        _choice("worktree", "In its own worktree and branch: your files are not changed", values, is_default=True),
-        _choice("sandbox", "In a sandbox (Linux): the agent may do everything, but only there", values),
-        _choice("yolo", "Allow the agent everything (--yolo)", values),
-        element("p.acts", button("Start", "primary big")),
-        class_="card new",
-        is_quick=False,
-    )
-    none = element("p", "No workspace is known yet: name one with ralph serve DIR, or start a run in it first.")
-    main = element("main.one.narrow#main", element("h1", "New run"), entry if places else none)
-    return frame.page("New run", frame.bar(), main, status=409 if error else 200)
-
-
-def _checks_found(workspace: str) -> str:
-    """Return the checks of a project without settings, one per line."""
-    if os.path.exists(f"{workspace}/.ralph/settings.json"):
-        return ""
-    return "\n".join(check.command for check in detect_checks(Path(workspace)))
-
-
-def _choice(name: str, label: str, values: Mapping[str, str], is_default: bool = False) -> Html:
-    is_on = bool(values.get(name)) if values else is_default
-    return element("label.choice", element("input", type="checkbox", name=name, value="1", checked=is_on), label)
-
-
-def _field(label: str, name: str, values: Mapping[str, str], **attributes: object) -> Html:
-    return element("label", label, element("input", name=name, value=values.get(name, ""), **attributes))

@@ -53,7 +53,6 @@ HEADERS = {
 class ServeOptions(Struct, frozen=True, kw_only=True):
     """The options of `ralph serve`. A client has `client_timeout` seconds to send a request, and to read the answer."""
 
-    workspaces: tuple[str, ...] = ()
     port: int | None = None
     names: tuple[str, ...] = ()
     bind: str = "127.0.0.1"
@@ -70,7 +69,7 @@ def serve(options: ServeOptions, out: TextIO, env: Mapping[str, str] = os.enviro
     folder = ServerFolder(_address(listener), env)
     origin = _origin(options, listener)
     access = _access(options, folder, names, origin)
-    app = WebApp(access, folder, Register(env, options.workspaces), options.remember)
+    app = WebApp(access, folder, Register(env), options.remember)
     server = uvicorn.Server(_config(app, options.client_timeout))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, server.handle_exit)

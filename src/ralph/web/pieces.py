@@ -78,13 +78,8 @@ class Frame(Struct, frozen=True):
 
     def bar(self, *crumbs: object) -> Html:
         """Return the bar at the top of every page."""
-        begin = element("a.btn.primary", "New run", href=f"{self.base}new", data_key="n")
-        return element(
-            "header.bar",
-            element("a.logo", "ralph", href=self.base),
-            crumbs or element("span.soft", os.uname().nodename),
-            element("nav", begin if self.may_start else None),
-        )
+        logo = element("a.logo", "ralph", href=self.base)
+        return element("header.bar", logo, crumbs or element("span.soft", os.uname().nodename))
 
 
 _REFRESH = element("noscript", element("meta", http_equiv="refresh", content="10"))

@@ -22,7 +22,7 @@ from ralph.history.work_history import WorkHistory, work_history
 from ralph.run.launch import Launched
 from ralph.show.plots import Html
 from ralph.store.mailbox import Mail, Mailbox
-from ralph.store.register import JOURNAL, Listed, read_summary, run_with_id, runs, runs_in
+from ralph.store.register import JOURNAL, Listed, read_summary, run_with_id, runs
 from ralph.web.access import RequestRefused
 from ralph.web.pieces import RecentPieces
 
@@ -98,13 +98,13 @@ class RunningCommand:
 
 
 class Register:
-    """The runs that can be viewed: all of this user's, and those in the given workspaces.
+    """The runs that can be viewed: all of this user's.
 
     `commands` are the latest commands about runs that took long, by the id of the run.
     """
 
-    def __init__(self, env: Mapping[str, str] = os.environ, workspaces: Sequence[str] = ()) -> None:
-        self.env, self._named = env, workspaces
+    def __init__(self, env: Mapping[str, str] = os.environ) -> None:
+        self.env = env
         self.commands: dict[str, RunningCommand] = {}
         self._works: dict[str, tuple[int, WorkHistory]] = {}  # with the size of the journal
         self._watched: OrderedDict[str, WatchedRun] = OrderedDict()  # the latest one last
@@ -112,14 +112,12 @@ class Register:
 
     def runs(self) -> list[Listed]:
         """Return all runs, running ones first, then the newest. Runs started by an agent are left out."""
-        local = [run for place in self._named for run in runs_in(f"{place}/.ralph")]
-        known = {run.id: run for run in (*local, *runs(self.env)) if not run.is_child}
-        return sorted(known.values(), key=lambda run: (run.is_alive, run.id), reverse=True)
+        known = [run for run in runs(self.env) if not run.is_child]
+        return sorted(known, key=lambda run: (run.is_alive, run.id), reverse=True)
 
     def find(self, run_id: str) -> Listed:
         """Return the run with this id. Raise `RequestRefused` if there is none."""
-        local = (run for place in self._named for run in runs_in(f"{place}/.ralph") if run.id == run_id)
-        found = run_with_id(run_id, self.env) or next(local, None)
+        found = run_with_id(run_id, self.env)
         if found is None or found.is_child:
             raise RequestRefused(404, "run not found: it may have been removed")
         return found
@@ -185,11 +183,6 @@ class Register:
     def command_result(self, run_id: str) -> str | None:
         command = self.commands.get(run_id)
         return command.result if command else ""
-
-    def workspaces(self) -> list[str]:
-        """Return the folders in which a run may be started."""
-        known = [*self._named, *(run.facts.workspace for run in self.runs())]
-        return [place for place in dict.fromkeys(known) if place and os.path.isdir(place)]
 
 
 class WatchedRun:

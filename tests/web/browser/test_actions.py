@@ -171,31 +171,6 @@ def test_files_are_rewound_to_an_iteration(
     assert (project / "work.txt").read_text() == "line\n"
 
 
-def test_the_form_for_a_new_run_offers_the_checks_of_the_project(
-    open_page: Open, project: Path, home: dict[str, str], agent: Callable[[str, str], None]
-) -> None:
-    agent("amp", f"date > work.txt; {COMPLETE}")
-    (project / "Makefile").write_text("test:\n\ttest -e work.txt\n")
-    git(project, home, "add", "-A")
-    git(project, home, "commit", "-qm", "a check")
-    play(project, home, "run", "known", "-m", "1", "--agent", "amp", "--quiet")
-    (project / "work.txt").unlink()
-    page = open_page("new")
-    page.select_option("select[name=workspace]", str(project))
-    assert page.input_value("textarea[name=checks]") == "make test"
-    assert [page.locator(f"input[name={name}]").is_checked() for name in ("worktree", "sandbox", "yolo")] == [
-        True,
-        False,
-        False,
-    ]
-    page.select_option("select[name=agent]", "amp")
-    page.fill("textarea[name=goal]", "Write it")
-    page.get_by_role("button", name="Start").click()
-    page.wait_for_selector("#state >> text=done")
-    assert not (project / "work.txt").exists()
-    assert git(project, home, "branch", "--list", "ralph/*")
-
-
 def test_a_run_without_a_check_is_done_but_looks_unverified(
     open_page: Open, project: Path, home: dict[str, str], agent: Callable[[str, str], None]
 ) -> None:

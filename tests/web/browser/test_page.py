@@ -36,8 +36,6 @@ def test_the_button_of_a_link_gives_a_browser_access(browser: Any, served: Serve
     page.click("text=Open")
     page.wait_for_selector("#needs")
     assert page.url == f"{served.origin}{served.base}"
-    page.goto(f"{served.origin}{served.base}new")
-    assert "may only look" in page.inner_text("main")
     context.close()
 
 
@@ -247,7 +245,7 @@ def test_no_page_is_wider_than_a_phone(
     tune = tuned(scene, long)
     a_run, a_work, a_tune = f"runs/{run.id}", f"runs/{work.id}", f"runs/{tune.id}"
     more = (f"{a_run}/report", f"{a_run}/iterations/1", f"{a_work}/report", f"{a_tune}/report")
-    for path in ("", a_run, "new", a_work, a_tune, *more):
+    for path in ("", a_run, a_work, a_tune, *more):
         page = open_page(path)
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 390, (path, page.evaluate(WIDE))
@@ -317,7 +315,7 @@ def test_a_printed_page_fits_its_paper_and_keeps_the_question(open_page: Open, l
     assert paper["x"] <= name["x"] < paper["x"] + 60
 
 
-PAGES = ("board", "work", "work's report", "run that asks", "run that ended", "iteration", "diff", "report", "new")
+PAGES = ("board", "work", "work's report", "run that asks", "run that ended", "iteration", "diff", "report")
 
 
 @pytest.fixture(scope="module")
@@ -342,7 +340,7 @@ def addresses(
     runs = {"work": work.id, "run that asks": asking.id, "run that ended": ended.id}
     parts = {"work's report": f"{work.id}/report", "report": f"{asking.id}/report"}
     parts |= {"iteration": f"{ended.id}/iterations/1", "diff": f"{real_run(folder / 'changed', home)}/diff"}
-    yield {"board": "", "new": "new"} | {name: f"runs/{path}" for name, path in (runs | parts).items()}
+    yield {"board": ""} | {name: f"runs/{path}" for name, path in (runs | parts).items()}
     asking.close()
     work.finish()
 

@@ -94,16 +94,10 @@ function say(text, isBad) {
   clearTimeout(silence); silence = setTimeout(() => { toast.className = ""; }, 6000);
 }
 
-// ── the form for a new run: offers the checks of the chosen project ──
-one("select[name=workspace]")?.addEventListener("change", (event) => {
-  const checks = one("textarea[name=checks]");
-  if (checks.value === checks.defaultValue) checks.value = checks.defaultValue = event.target.selectedOptions[0].dataset.checks ?? "";
-});
-
 // ── keys ──
 const KEYS = {
   t: () => one("#tell")?.focus(), p: () => one("[data-key=p]")?.click(), r: () => one("[data-key=r]")?.click(),
-  s: () => one("[data-key=s]")?.click(), d: () => one("[data-key=d]")?.click(), n: () => one("[data-key=n]")?.click(),
+  s: () => one("[data-key=s]")?.click(), d: () => one("[data-key=d]")?.click(),
   g: () => one(".logo")?.click(), j: () => step(1), k: () => step(-1),
   Escape: () => document.querySelectorAll("details.ask[open]").forEach((each) => each.removeAttribute("open")),
 };

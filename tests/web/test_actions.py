@@ -203,7 +203,7 @@ BAD_LIMITS = {
     ("more", "--yolo"): "--max-iterations: expected a whole number",
     ("max_cost", "free"): "--max-cost: expected dollars",
     ("max_cost", "nan"): "maxCost: expected a number above 0",
-    ("max_time", "soon"): "--max-time: expected a duration",
+    ("max_time", "soon"): "maxTime: expected a duration",
 }
 
 

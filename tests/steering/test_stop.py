@@ -138,21 +138,14 @@ thread = threading.Thread(target=lambda: print(RalphLoop(RalphConfig("t", ["true
 thread.start()
 thread.join()
 """,
-    "a supervisor": """
-print(Supervisor("root/project/task", run_root=lambda attempt: work(), restart_delay=0).run().outcome)
-""",
-    "a supervisor that waits": """
-root = lambda attempt: threading.Timer(0.5, work).start()
-cancel = threading.Event()
-print(Supervisor("root/project/task", run_root=root, restart_delay=600, poll_interval=600, cancel=cancel).run().outcome)
-""",
-    "a supervisor of a program": """
+    "a loop of a program": """
 def stop():
-    while not os.path.exists("root") or work("--now"):  # it is not at work yet
+    while not os.path.exists("up"):
         pass
+    work("--now")
 
 threading.Thread(target=stop).start()
-print(Supervisor("root/project/task", agent="sleep 600", prompt="p").run().outcome)
+print(RalphLoop(RalphConfig("t", ["true"]), agent="sh -c 'touch up; sleep 600'").run().stop_reason)
 """,
 }
 
@@ -161,11 +154,10 @@ print(Supervisor("root/project/task", agent="sleep 600", prompt="p").run().outco
 def test_stop_ends_a_run_but_not_the_program_around_it(workspace: Path, environment: dict[str, str], kind: str) -> None:
     program = f"""
 import os, subprocess, sys, threading
-from ralph import RalphConfig, RalphLoop, Supervisor
+from ralph import RalphConfig, RalphLoop
 
 def work(*options):
-    place = "root/project/task" if os.path.exists("root") else "."
-    words = [sys.executable, "-m", "ralph", "stop", *options, "-C", place]
+    words = [sys.executable, "-m", "ralph", "stop", *options]
     return subprocess.run(words, stdout=subprocess.DEVNULL).returncode
 {PROGRAMS[kind]}
 print("the program goes on")

@@ -68,11 +68,6 @@ class SupervisedRun:
             end=self._end,
         )
 
-    @property
-    def attempts(self) -> int:
-        """How often the agent was started."""
-        return self._folder.last.number if self._folder and self._folder.last else 0
-
     def _open(self, ralph: Path, run_id: str) -> RunFolder:
         self._earlier = runs_in(ralph)
         if self._earlier and not self._earlier[-1].facts.outcome and not self._settings.keep_children:

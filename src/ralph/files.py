@@ -275,7 +275,7 @@ def stamp_of(path: StrPath) -> Stamp:
 
 
 # Prefixes of temporary folders. `ralph clean` removes those that a killed process left behind.
-AT_WORK, DEMO, PROBE = "ralph-at-work-", "ralph-demo-", "ralph-probe-"
+AT_WORK, DEMO = "ralph-at-work-", "ralph-demo-"
 DEMO_EXAM = "-exam"  # the folder of a demo's exam has the name of the demo with this suffix
 
 

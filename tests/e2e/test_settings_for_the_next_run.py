@@ -140,10 +140,10 @@ def test_settings_that_changed_during_a_session_loop_need_trust(ralph: Ralph, wo
 
 
 @pytest.mark.usefixtures("planted")
-def test_a_probe_does_not_use_changed_settings(ralph: Ralph, workspace: Path) -> None:
+def test_doctor_does_not_use_changed_settings(ralph: Ralph, workspace: Path) -> None:
     said = {"agent": {"command": "touch obeyed"}}
     (workspace / ".ralph" / "settings.local.json").write_text(json.dumps(said))
-    refused = ralph("doctor", "--probe")
+    refused = ralph("doctor")
     assert refused.code in (1, 2)
     assert ASKS in refused.out + refused.err
     assert not (workspace / "obeyed").exists()

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ralph.core.text import nickname
 from ralph.errors import UserError
-from ralph.files import AT_WORK, DEMO, DEMO_EXAM, PROBE, remove_tree, state_folder
+from ralph.files import AT_WORK, DEMO, DEMO_EXAM, remove_tree, state_folder
 from ralph.git import worktrees
 from ralph.git.client import Git, remove_look_folder
 from ralph.git.locks import update_refs
@@ -74,11 +74,11 @@ def remove_leftovers(found: Iterable[Leftover]) -> list[Leftover]:
 
 
 def _temporary_folders(before: float) -> list[str]:
-    """Return demos, failed probes of agents, and temporary folders that killed gits have left."""
+    """Return demos, and temporary folders that killed gits have left."""
     folder, found = tempfile.gettempdir(), []
     idle = min(before, time.time() - MAX_GIT_TIME)
     for name in sorted(os.listdir(folder)):
-        if name.startswith((DEMO, PROBE, AT_WORK)):
+        if name.startswith((DEMO, AT_WORK)):
             path, until = f"{folder}/{name}", before if name.startswith(DEMO) else idle
             with suppress(FileNotFoundError):  # it may be removed at this moment
                 is_own = os.lstat(path).st_uid == os.geteuid() and os.path.isdir(path) and not os.path.islink(path)

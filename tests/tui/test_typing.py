@@ -8,7 +8,6 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from ralph.errors import UserError
 from ralph.tui.app import RalphApp
 from ralph.tui.slash_commands import complete, completions, parse_line
 from ralph.tui.tui_state import TuiState
@@ -61,15 +60,15 @@ def test_a_slash_opens_a_menu_and_tab_completes(on_screen: OnScreen, shown: Show
         await pilot.pause()
         assert "/ralph" in shown(app)
         assert "more" in shown(app, "menu")
-        await pilot.press("w", "o")
+        await pilot.press("c", "h")
         await pilot.pause()
-        assert "/worktree" in shown(app, "menu")
+        assert "/check" in shown(app, "menu")
         await pilot.press("tab")
-        assert app.prompt.value == "/worktree "
-        await pilot.press("o", "n", "enter")
+        assert app.prompt.value == "/check "
+        await pilot.press("x", "enter")
         await pilot.pause()
         assert not app.query_one("#menu").display
-        assert "in a worktree" in shown(app)
+        assert "loop until 1 check passes" in shown(app)
 
     on_screen(scenario)
 
@@ -77,7 +76,7 @@ def test_a_slash_opens_a_menu_and_tab_completes(on_screen: OnScreen, shown: Show
 @pytest.mark.parametrize(
     ("line", "result"),
     [
-        ("/wor", "/worktree "),
+        ("/ch", "/check "),
         ("/ra", "/ralph"),
         ("/agent cod", "/agent codex"),
         ("/x", "/x"),
@@ -90,25 +89,11 @@ def test_tab_completes_the_prefix_that_all_candidates_share(line: str, result: s
     assert (complete(line, found) if found else line) == result
 
 
-def test_options_of_later_runs_are_set_and_unset_by_commands(state: TuiState) -> None:
-    for line in ("/model opus", "/max-cost 2.50", "/worktree on", "/yolo"):
-        command = parse_line(line)
-        assert command
-        state.carry_out(command)
-    words = state.plan.words("go")
-    assert {"--model=opus", "--max-cost=2.5", "--worktree", "--yolo"} <= {*words}
-    assert state.plan_words == "single shot, model opus, at most $2.50, in a worktree, yolo"
-    for line in ("/model default", "/max-cost off", "/worktree off", "/yolo off"):
-        command = parse_line(line)
-        assert command
-        state.carry_out(command)
-    assert not state.plan.given
-
-
-@pytest.mark.parametrize("line", ["/max-cost much", "/max-cost -1", "/worktree maybe"])
-def test_invalid_values_are_refused(line: str) -> None:
-    with pytest.raises(UserError):
-        parse_line(line)
+def test_the_top_line_names_the_options_of_the_command_line(workspace: Path, environment: dict[str, str]) -> None:
+    given = {"model": "opus", "max_cost": 2.5, "worktree": True, "sandbox": True, "yolo": True}
+    state = TuiState(workspace, given, environment)
+    assert {"--model=opus", "--max-cost=2.5", "--worktree", "--sandbox", "--yolo"} <= {*state.plan.words("go")}
+    assert state.plan_words == "single shot, model opus, at most $2.50, in a worktree, in a sandbox, yolo"
 
 
 def test_a_refused_line_comes_back_to_the_prompt(on_screen: OnScreen, typed: Typed) -> None:

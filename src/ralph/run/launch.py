@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
-from typing import Any
+from typing import Any, Self
 
 from msgspec import Struct
 
@@ -35,7 +35,7 @@ class Launched:
         self._process, self._said = process, said
 
     @classmethod
-    def start(cls, words: Sequence[str], env: Mapping[str, str]) -> "Launched":
+    def start(cls, words: Sequence[str], env: Mapping[str, str]) -> Self:
         try:
             said = unnamed_file()
             nothing = os.open(os.devnull, os.O_RDWR)

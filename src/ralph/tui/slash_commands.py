@@ -32,9 +32,7 @@ class TypedCommand(Struct, frozen=True):
     values: dict[str, Any] = {}
 
 
-Argument = Literal[
-    "nothing", "a word", "on or off", "text", "needed text", "option", "dollars", "cap", "iteration", "loop"
-]
+Argument = Literal["nothing", "a word", "text", "needed text", "cap", "iteration", "loop"]
 
 
 class SlashCommand(Struct, frozen=True):
@@ -46,7 +44,6 @@ class SlashCommand(Struct, frozen=True):
     words: tuple[str, ...] = ()
 
 
-ON_OFF = ("on", "off")
 COMMANDS: dict[str, SlashCommand] = {
     "ralph": SlashCommand(
         "/ralph [N|off|default]", "cap the loop of later runs; alone: show the cap", "cap", ("off", "default")
@@ -55,11 +52,6 @@ COMMANDS: dict[str, SlashCommand] = {
     "agent": SlashCommand(
         "/agent [NAME|default]", "the agent of later runs; alone: show it", "text", (*agent_names(), "default")
     ),
-    "model": SlashCommand("/model [NAME|default]", "the model of later runs; alone: show it", "option", ("default",)),
-    "worktree": SlashCommand("/worktree [on|off]", "give later runs their own worktree", "on or off", ON_OFF),
-    "sandbox": SlashCommand("/sandbox [on|off]", "run later runs in a sandbox", "on or off", ON_OFF),
-    "yolo": SlashCommand("/yolo [on|off]", "allow the agents of later runs everything", "on or off", ON_OFF),
-    "max-cost": SlashCommand("/max-cost [USD|off]", "the most that each later run may cost", "dollars", ("off",)),
     "ralph-loop": SlashCommand("/ralph-loop TASK [--OPTION …]", "loop in one session until the promise", "loop"),
     "ulw-loop": SlashCommand("/ulw-loop TASK [--OPTION …]", "the same, with ultrawork in every continuation", "loop"),
     "cancel-ralph": SlashCommand("/cancel-ralph", "stop the run now"),
@@ -101,14 +93,8 @@ def _parse_argument(name: str, form: SlashCommand, text: str) -> TypedCommand:
             raise UserError(f"/{name} doesn't take arguments, got {text!r}", form.usage)
         case "needed text" if not text:
             raise UserError(f"/{name} needs a text", form.usage)
-        case "a word" | "on or off" if not is_known:
+        case "a word" if not is_known:
             raise UserError(f"/{name} {text}: expected {' or '.join(form.words)}", form.usage)
-        case "on or off" if text != "off":
-            return TypedCommand(name, "on", values={name: True})
-        case "option" if not is_known:
-            return TypedCommand(name, text, values={name: text})
-        case "dollars" if not is_known:
-            return TypedCommand(name, text, values={"max_cost": _parse_dollars(name, text)})
         case "cap" if text == "off":
             return TypedCommand(name, number=0)
         case "cap" if not is_known:
@@ -125,16 +111,6 @@ def _parse_argument(name: str, form: SlashCommand, text: str) -> TypedCommand:
                 raise UserError(f"/{name} needs a task", form.usage)
             return TypedCommand(name, task, values=values | ({"ultrawork": True} if name == "ulw-loop" else {}))
     return TypedCommand(name, text)
-
-
-def _parse_dollars(name: str, text: str) -> float:
-    try:
-        amount = float(text.removeprefix("$"))
-    except ValueError:
-        amount = 0.0
-    if not 0 < amount < 1e9:
-        raise UserError(f"/{name} {text}: expected an amount in dollars", COMMANDS[name].usage)
-    return amount
 
 
 def _parse_integer(text: str, message: str, hint: str) -> int:

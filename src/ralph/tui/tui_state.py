@@ -26,7 +26,14 @@ MAX_RUNS = 200
 HINTS = {control.AT_WORK: "p pauses it", control.IS_DONE: "type a new goal"}
 RESUME_HINT = "r resumes a run that ended unfinished"
 SURVEY_SHARE = 50  # surveys may take one fiftieth of the time
-UNSET = {"model": "as the agent chooses", "worktree": "off, unless this folder is busy", "max_cost": "no limit"}
+
+
+class Started(Launched):
+    """A run or a command that was started here, with the line that the user typed for it, and the message to show if it
+    succeeds."""
+
+    line = ""
+    success = ""
 
 
 class TuiState:
@@ -47,9 +54,7 @@ class TuiState:
         self.runs: list[Listed] = []
         self.present: dict[str, RunNow] = {}
         self.chosen = ""
-        self.launched: list[Launched] = []
-        self._typed: dict[int, str] = {}  # lines by the pid of what they started
-        self._successes: dict[int, str] = {}  # messages
+        self.launched: list[Started] = []
         self._next_survey = 0.0
 
     @property
@@ -97,18 +102,18 @@ class TuiState:
 
     def launch(self, words: list[str], line: str = "") -> None:
         """Start a run; `line` is what the user typed for it."""
-        self.launched.append(Launched.start(words, self._env))
-        self._typed[self.launched[-1].pid] = line
+        started = Started.start(words, self._env)
+        started.line = line
+        self.launched.append(started)
         self._next_survey = 0.0
 
     def launch_command(self, run: Listed, words: list[str], success: str) -> None:
         """Start a command about a run; `success` is the message if it succeeds."""
         self.launch([*words, "-C", run.facts.workspace])
-        self.launched[-1].run = run.id
-        self._successes[self.launched[-1].pid] = success
+        self.launched[-1].run, self.launched[-1].success = run.id, success
 
     @property
-    def running(self) -> list[Launched]:
+    def running(self) -> list["Started"]:
         """Runs started here without an outcome at the last survey. A run with an outcome is only cleaning up."""
         over = {run.id for run in self.runs if run.facts.outcome}
         return [one for one in self.launched if one.exit_code is None and one.run not in over]
@@ -120,10 +125,9 @@ class TuiState:
         for one in [one for one in self.launched if one.exit_code is not None]:
             self.launched.remove(one)
             name = f"{nickname(one.run)}: " if one.run else ""
-            line, success = self._typed.pop(one.pid, ""), self._successes.pop(one.pid, "")
             is_success = one.exit_code == 0
-            message = name + (success if success and is_success else one.error_text())
-            messages.append((is_success, message, "" if one.run or is_success else line))
+            message = name + (one.success if one.success and is_success else one.error_text())
+            messages.append((is_success, message, "" if one.run or is_success else one.line))
             one.close()
         return messages
 
@@ -187,18 +191,13 @@ class TuiState:
         return "dismissed " + (nickname(self.run.id) if command.text != "all" else plural(len(chosen), "run"))
 
     def do_cancel_ralph(self, command: TypedCommand) -> str:
-        """End a run at once: one that is still starting, else the one shown, else the one running in this folder."""
+        """End a run at once: one that is still starting, else the one shown."""
         starting = [one for one in self.launched if not one.run]
         if starting:
             starting[-1].end()
-            self._typed.pop(starting[-1].pid, None)
+            starting[-1].line = ""
             return "the run that was just started ends now"
-        alive = [run for run in self.runs if run.is_alive]
-        candidates = [run for run in alive if run.id == self.chosen]
-        candidates += [run for run in alive if run.facts.workspace == self.plan.workspace]
-        if not candidates:
-            raise UserError("no run is running here", "type a goal to start one")
-        return _stop(candidates[0], now=True)
+        return _stop(self.run, now=True)
 
     def do_goal(self, command: TypedCommand) -> str:
         plan, apart = self._place_for_another()
@@ -260,18 +259,6 @@ class TuiState:
         if command.text:
             self.plan = replace(self.plan, agent="" if command.text == "default" else command.text)
         return f"agent: {self.plan.agent or 'as the settings say, or the first that is installed'}"
-
-    def do_option(self, command: TypedCommand) -> str:
-        """Set an option of every later run, or remove it; return its new value."""
-        name = command.name.replace("-", "_")
-        if command.text:
-            others = {key: value for key, value in self.plan.given.items() if key != name}
-            self.plan = replace(self.plan, given=others | command.values)
-        value = self.plan.given.get(name, UNSET.get(name, "off"))
-        said = "on" if value is True else money(value) if isinstance(value, float) else value
-        return f"{command.name.replace('-', ' ')}: {said}"
-
-    do_model = do_worktree = do_sandbox = do_yolo = do_max_cost = do_option
 
 
 def rank(run: Listed, known: Mapping[str, Listed]) -> tuple[bool, str, bool, bool, str]:

@@ -529,7 +529,7 @@ def test_ps_show_logs_diff_and_report_know_a_backlog(works: Works) -> None:
     assert "T1: merged as" in works.run("logs").stdout
     assert "T1.txt" in works.run("diff", "--stat").stdout
     assert "ralph work retry bad1" in works.run("report", "-o", "-").stdout
-    assert "| `T1` | merged | 1 |" in works.run("report", "--markdown").stdout
+    assert "merged as" in works.run("report").stdout
     assert json.loads(works.run("report", "--json").stdout)["merges"] == 1
     assert "task_merged" in works.run("logs", "--json").stdout
     assert works.run("show", "T1").returncode == 0, "a task's key names its latest run"

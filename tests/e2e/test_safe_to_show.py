@@ -16,7 +16,7 @@ Ralph = Callable[..., Any]
 OUTLETS = (
     *("ps -a", "ps -a --json", "show", "show --json", "logs", "logs --json", "diff --stat"),
     *(
-        "report --format markdown -o -",
+        "report -o -",
         "doctor",
         "doctor --json",
         "clean",
@@ -108,11 +108,12 @@ def test_control_characters_of_a_backlog_are_not_shown(
     journal = folder / "journal.ndjson"
     said = journal.read_text().replace('"T1"', json.dumps(f"T1{EVIL}\nforged"))
     journal.write_text(said.replace('"target":"', f'"target":"{json.dumps(EVIL)[1:-1]}'))
-    for outlet in ("show {}", "show {} --json", "logs {}", "report {} --format markdown -o -", "ps -a", "work status"):
+    for outlet in ("show {}", "show {} --json", "logs {}", "report {} -o -", "ps -a", "work status"):
         outputs.append(ralph(*outlet.format(folder.name).split()))
     for shown in outputs:
         for text in (shown.out, shown.err):
             found = COMMANDS_A_TERMINAL.search(text)
             assert not found, text[max(found.start() - 60, 0) : found.end() + 20]
-            assert not [line for line in text.splitlines() if line.startswith("forged")]
+            is_page = text.startswith("<!doctype html>")  # in which a line break separates nothing
+            assert is_page or not [line for line in text.splitlines() if line.startswith("forged")]
         assert "internal error" not in shown.err

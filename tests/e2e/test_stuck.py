@@ -93,7 +93,7 @@ def test_the_next_agent_takes_over_from_the_best_state(
     assert "progress: fewer failures, 4 failures" in shown
     assert "with the files of iteration 1" in " ".join(shown.split())
     assert "takes over" in ralph("report", "-o", "-").out
-    assert "fewer failures, 4 failures" in ralph("report", "--markdown", "-o", "-").out
+    assert "fewer failures, 4 failures" in ralph("report", "-o", "-").out
     assert "takes over from" in result.err
 
 

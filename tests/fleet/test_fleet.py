@@ -51,9 +51,7 @@ def test_three_machines_share_a_backlog_and_each_can_report_on_it(tmp_path: Path
         assert work.wait(120) == 0, fleet.describe()
         fleet.audit()
         for other, worker in zip(others, workers, strict=True):
-            fleet.wait(
-                lambda one=other: "9 of 9 merged" in one.ralph("report", "--markdown").stdout, "a copy of the events"
-            )  # type: ignore[misc]
+            fleet.wait(lambda one=other: "9 of 9 merged" in one.ralph("report").stdout, "a copy of the events")  # type: ignore[misc]
             worker.terminate()
             assert worker.wait(30) == 130
         fleet.nothing_survives()

@@ -257,7 +257,7 @@ def _history(folder: RunFolder) -> None:
     history = history_of(folder)
     evidence_of(folder, history, {})
     [*summary.table(history, Style()), *summary.render_history(history, Style())]
-    report.html([history]), report.markdown([history]), report.for_review(history, "so")
+    report.html(history, {}), report.for_review(history, "so")
 
 
 def _looked_at(folder: RunFolder) -> None:
@@ -272,7 +272,7 @@ def _looked_at(folder: RunFolder) -> None:
 
 def _work(folder: RunFolder) -> None:
     history = fold_work(RUN, journal.read_entries(folder.journal))
-    work_report.html(history), work_report.markdown(history), work_report.summary(history), works.lines(history)
+    work_report.html(history), work_report.summary(history), works.lines(history)
     todo_of(history.board), history.needing()
 
 

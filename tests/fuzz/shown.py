@@ -100,7 +100,7 @@ def in_summary(text: str | Filling) -> list[str]:
 def in_report(text: str | Filling) -> str:
     history = history_of(text)
     proof = {1: filled(evidence.Evidence, of(text))}
-    return report.html([history], proof) + report.markdown([history]) + report.for_review(history, of(text).text)
+    return report.html(history, proof) + report.for_review(history, of(text).text)
 
 
 def of_work(text: str | Filling) -> str:
@@ -109,7 +109,6 @@ def of_work(text: str | Filling) -> str:
     return "\n".join(
         [
             work_report.html(history),
-            work_report.markdown(history),
             work_report.summary(history),
             *shown,
             *works.lines(history),

@@ -58,13 +58,6 @@ def test_a_report_is_written_to_the_given_file(ralph: Ralph, finished: str, tmp_
     assert ralph("report", "-o", "/nowhere/x.html").code == 2
 
 
-def test_several_runs_are_one_report(ralph: Ralph, agent: Agent, finished: str) -> None:
-    ralph("run", "-p", "another goal", "-m", "1", "--agent", agent("echo hello"))
-    last = json.loads(ralph("report", "--json").out)["run"]
-    said = ralph("report", finished, last, "--markdown").out
-    assert said.count("**Goal:**") == 2
-
-
 def test_a_run_in_ci_writes_the_summary_of_the_job(ralph: Ralph, agent: Agent, tmp_path: Path) -> None:
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")
@@ -94,10 +87,6 @@ def test_a_report_works_without_the_trees_of_its_run(ralph: Ralph, finished: str
     git("gc", "-q", "--prune=now")
     told = json.loads(ralph("report", "--json").out)
     assert told["outcome"] == "done"
-
-
-def test_markdown_and_json_at_once_is_refused(ralph: Ralph) -> None:
-    assert "choose one" in ralph("report", "--markdown", "--json").err
 
 
 def test_files_with_unusual_names_stay_different(ralph: Ralph, agent: Agent, repository: Path) -> None:

@@ -53,7 +53,6 @@ def test_a_part_that_no_check_notices_is_reported_and_the_run_is_done(
     assert sentence in ralph("show").out
     assert sentence.replace("untested", "Untested", 1).partition(":")[2].split(" in ")[0] in ralph("report").out
     assert "<h2>Proof</h2>" in ralph("report").out
-    assert "### Proof" in ralph("report", "--markdown").out
     assert json.loads(ralph("show", "--json").out)["proof"]["tried"] == 2
     assert (sums / "sums.py").read_text().count("return a * b") == 1
     assert is_tidy(sums, environment, git)

@@ -10,7 +10,7 @@ from ralph.core.model import Check, Failure, Iteration, Turn
 from ralph.history.fold import Fold
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import TEXT, Style
-from ralph.show.report import html, markdown
+from ralph.show.report import for_review, html
 from ralph.show.screen import make_screen
 from ralph.show.summary import render_history, table
 from ralph.show.words import outcome_sentence
@@ -68,8 +68,8 @@ def test_summary_show_and_reports_agree_about_an_iteration(kind: str) -> None:
         fold.add(event, 1000.0)
     assert words in table(fold.history, Style(TEXT))[1]
     assert f"iteration 1  {words}" in "\n".join(render_history(fold.history, Style(TEXT)))
-    assert f">{words}</span></summary>" in html([fold.history])
-    assert f"| {words} |" in markdown([fold.history])
+    assert f">{words}</span></summary>" in html(fold.history, {})
+    assert f"| {words} |" in for_review(fold.history)
 
 
 @pytest.mark.parametrize("kind", RUNS)
@@ -84,7 +84,7 @@ def test_screen_show_report_and_tui_end_with_the_same_sentence(kind: str) -> Non
     sentence = outcome_sentence(fold.history)
     assert stream.getvalue().splitlines()[-1] == f"ralph: {sentence}"
     assert list(render_history(fold.history, Style(TEXT)))[-1] == f"ralph: {sentence}"
-    assert f"<h1>{sentence}</h1>" in html([fold.history])
+    assert f"<h1>{sentence}</h1>" in html(fold.history, {})
     assert shown[-1] == sentence
 
 
@@ -93,7 +93,7 @@ def test_a_claim_counts_once_even_if_several_checks_object() -> None:
     claims = [event for number in (1, 2, 3) for event in iteration(number, Turn(text="x"), *REFUSALS, checks=RED)]
     for event in (STARTED, *claims, finished("exhausted", 3)):
         fold.add(event, 1000.0)
-    assert "<b>3</b><span>claims refused</span>" in html([fold.history])
+    assert "<b>3</b><span>claims refused</span>" in html(fold.history, {})
 
 
 @pytest.mark.parametrize("rights", [("--yolo",), ("--sandbox",), ("--yolo", "--sandbox")])
@@ -104,5 +104,5 @@ def test_the_header_show_and_reports_say_that_a_run_has_all_rights_or_a_sandbox(
     said = " ".join(rights)
     assert said in EventLines(Style(TEXT))(started)[0]
     assert " · ".join(rights) in next(render_history(fold.history, Style(TEXT)))
-    assert f"claude {said}" in html([fold.history])
-    assert f"claude {said}" in markdown([fold.history])
+    assert f"claude {said}" in html(fold.history, {})
+    assert f"claude {said}" in for_review(fold.history)

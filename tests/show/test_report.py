@@ -14,7 +14,7 @@ from ralph.history.evidence import Evidence, PatchedFile, ToolCall
 from ralph.history.fold import Fold
 from ralph.history.run_history import RunHistory
 from ralph.show.plots import element, escape
-from ralph.show.report import code, escape_markdown, html, markdown
+from ralph.show.report import code, escape_markdown, for_review, html
 
 ALONE = {"meta", "br"}
 ALLOWED = {
@@ -162,7 +162,7 @@ HOSTILE = [
 
 
 def test_the_page_is_complete_and_has_no_scripts() -> None:
-    page = html([history_with("words")])
+    page = html(history_with("words"), {})
     outline = Outline(page)
     assert page.startswith('<!doctype html>\n<html lang="en">')
     assert set(outline.tags) <= ALLOWED
@@ -181,14 +181,14 @@ def test_the_page_is_complete_and_has_no_scripts() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_stays_text(text: str) -> None:
-    assert Outline(html([history_with("a" + text)])).tags == Outline(html([history_with("a")])).tags
+    assert Outline(html(history_with("a" + text), {})).tags == Outline(html(history_with("a"), {})).tags
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(st.characters(), max_size=60), st.sampled_from(HOSTILE))
 def test_no_text_changes_the_shape_of_the_page(text: str, more: str) -> None:
-    hostile = Outline(html([history_with(f"a{text}{more}")]))
-    plain = Outline(html([history_with("a")]))
+    hostile = Outline(html(history_with(f"a{text}{more}"), {}))
+    plain = Outline(html(history_with("a"), {}))
     assert hostile.tags == plain.tags
     assert [name for name, _ in hostile.attributes] == [name for name, _ in plain.attributes]
 
@@ -202,14 +202,14 @@ def test_escaped_text_reads_as_it_was_written(text: str) -> None:
     assert not set("<>\"'") & set(escape(text))
 
 
-def evidence_with(text: str) -> dict[str, dict[int, Evidence]]:
+def evidence_with(text: str) -> dict[int, Evidence]:
     calls = [ToolCall(text, text, True, 3), ToolCall(text, text, False), ToolCall(text, text)]
     patch = [PatchedFile(text, 1, 1, ["@@ -1 +1 @@", f"-{text}", f"+{text}", f" {text}"])]
-    return {"r1": {1: Evidence(prompt=text, patch=patch, patch_is_cut=True, tails={text: text}, calls=calls)}}
+    return {1: Evidence(prompt=text, patch=patch, patch_is_cut=True, tails={text: text}, calls=calls)}
 
 
 def test_each_iteration_has_its_evidence_collapsed() -> None:
-    page = html([history_with("words")], evidence_with("words"))
+    page = html(history_with("words"), evidence_with("words"))
     outline = Outline(page)
     assert set(outline.tags) <= ALLOWED
     for said in ("✗ words", "Changes, the beginning", "ralph diff r1 1", "3 tool calls", "not finished", "The prompt"):
@@ -219,8 +219,8 @@ def test_each_iteration_has_its_evidence_collapsed() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_evidence_stays_text(text: str) -> None:
-    hostile = Outline(html([history_with("a")], evidence_with("a" + text)))
-    assert hostile.tags == Outline(html([history_with("a")], evidence_with("a"))).tags
+    hostile = Outline(html(history_with("a"), evidence_with("a" + text)))
+    assert hostile.tags == Outline(html(history_with("a"), evidence_with("a"))).tags
 
 
 def history_of(iterations: int, checks: int = 1, **facts: Any) -> RunHistory:
@@ -237,40 +237,33 @@ def history_of(iterations: int, checks: int = 1, **facts: Any) -> RunHistory:
 
 
 def test_many_checks_get_their_own_table() -> None:
-    page = html([history_of(3, checks=20)])
+    page = html(history_of(3, checks=20), {})
     assert page.count('title="check ') == 20
     assert '<th class="cell check"' not in page
-    assert "<h2>Checks</h2>" not in html([history_of(3, checks=6)])
+    assert "<h2>Checks</h2>" not in html(history_of(3, checks=6), {})
 
 
 def test_missing_facts_are_named() -> None:
-    at_work = html([history_of(1, state="running")])
+    at_work = html(history_of(1, state="running"), {})
     assert at_work.count("not in git: changes were not recorded") == 1
     assert "still running: these are its facts so far" in at_work
 
 
 def test_a_claim_is_one_row_even_if_several_gates_object() -> None:
-    page = html([history_of(2)])
+    page = html(history_of(2), {})
     assert page.count("<code>DONE</code>") == 1
     assert "one\ntwo\nthree\nand 1 more" in page
-
-
-def test_several_runs_are_one_page_with_an_overview() -> None:
-    outline = Outline(html([history_with("a"), history_with("b")]))
-    assert outline.tags.count("article") == 2
-    assert "2 runs" in outline.text
-    assert outline.tags.count("tfoot") >= 3
 
 
 def test_a_run_that_has_just_started_has_a_page() -> None:
     fold = Fold("r")
     fold.add(e.RunStarted(goal="goal", preset="goal", agent="claude", workspace="/ws", max_iterations=None), 1000.0)
-    outline = Outline(html([fold.as_of(state="running")]))
+    outline = Outline(html(fold.as_of(state="running"), {}))
     assert "Nothing needs you now" in outline.text
 
 
-def test_markdown_says_the_same() -> None:
-    said = markdown([history_with("words")])
+def test_the_text_of_a_pull_request_says_the_same() -> None:
+    said = for_review(history_with("words"))
     for title in ("## ❌ exhausted: words", "### What needs you", "### Iterations", "### Claims that were refused"):
         assert title in said
     assert "| 1 | ❌ | ✅ | 3 | 6.2K | \\$0.25 |" in said
@@ -278,8 +271,8 @@ def test_markdown_says_the_same() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(st.characters(), max_size=60), st.sampled_from(HOSTILE))
-def test_no_text_changes_the_shape_of_the_markdown(text: str, more: str) -> None:
-    hostile, plain = markdown([history_with(f"a{text}{more}")]), markdown([history_with("a")])
+def test_no_text_changes_the_shape_of_a_pull_request(text: str, more: str) -> None:
+    hostile, plain = for_review(history_with(f"a{text}{more}")), for_review(history_with("a"))
     assert len(hostile.splitlines()) == len(plain.splitlines())
     unescaped = hostile.replace("\\|", "")
     assert [line.count("|") for line in unescaped.splitlines()] == [line.count("|") for line in plain.splitlines()]
@@ -313,5 +306,5 @@ def test_one_iteration_is_singular() -> None:
     fold.add(e.RunStarted(goal="goal", preset="goal", agent="claude", workspace="/ws", max_iterations=5), 1000.0)
     fold.add(e.IterationStarted(1, 5, "goal"), 1001.0)
     history = fold.as_of()
-    assert "1 iteration, at most 5" in html([history])
-    assert " 1 iteration " in markdown([history])
+    assert "1 iteration, at most 5" in html(history, {})
+    assert " 1 iteration " in for_review(history)

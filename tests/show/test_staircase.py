@@ -5,7 +5,7 @@ from ralph.core.measuring import Comparison, Metric, Start
 from ralph.core.model import Check, Iteration, Turn
 from ralph.history.fold import Fold
 from ralph.show.outlet import GLYPHS, Style
-from ralph.show.report import html, markdown
+from ralph.show.report import for_review, html
 from ralph.show.report_tables import attempts, staircase, steps_of
 from ralph.show.summary import attempts_table, render_history
 
@@ -76,7 +76,7 @@ def test_the_green_checks_of_the_start_are_not_mentioned() -> None:
     fold = tuned()
     fold.add(e.Baseline((Check(name="test", passed=True),)), 2.0)
     assert not [line for line in render_history(fold.history, Style(GLYPHS)) if line.split() == ["checks"]]
-    said = markdown([fold.history])
+    said = for_review(fold.history)
     assert "\n.\n" not in said
     assert "| idea |" in said
-    assert '<p class="facts">.' not in html([fold.history])
+    assert '<p class="facts">.' not in html(fold.history, {})

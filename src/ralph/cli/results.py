@@ -3,7 +3,7 @@
 import os
 import sys
 import webbrowser
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -39,7 +39,7 @@ from ralph.settings import parse_duration
 from ralph.settings.trust import difference_in
 from ralph.settings.trust import trust as accept_settings
 from ralph.show.outlet import choose
-from ralph.show.report import REPORT_FILE, ReportForm, render_report
+from ralph.show.report import REPORT_FILE, as_json, html
 from ralph.show.screen import make_screen
 from ralph.show.summary import proof_lines
 from ralph.store.folder import load_exam_outputs
@@ -51,39 +51,36 @@ from ralph.store.writer import Writer
 @command(
     Option("-o --output FILE", "The file to write; `-`: standard output."),
     Option("--open", "Show it in a browser."),
-    Option("--markdown", "For a pull request or a CI summary."),
     JSON,
     DIRECTORY,
-    words="[RUN]...",
-    examples=("ralph report --open", "ralph report -o night.html", "ralph report --markdown | gh pr comment -F -"),
+    words="[RUN]",
+    examples=("ralph report --open", "ralph report -o night.html", "ralph report k3fa --json"),
 )
 def report(values: Values, words: list[str]) -> int:
-    """Write a page about what one run or several did and what needs you: one HTML file without other resources. On a
-    terminal, without -o, it goes into the run's folder, and its path is printed."""
-    if values.get("markdown") and values.get("json"):
-        raise UserError("--markdown can't be combined with --json", "choose one")
-    runs = [read_run(values, [word]) for word in words] or [read_run(values, [])]
-    form: ReportForm = "markdown" if values.get("markdown") else "json" if values.get("json") else "html"
-    if values.get("open") and (form != "html" or values.get("output") == "-"):
-        raise UserError("--open needs an HTML file", "leave out --markdown, --json and `-o -`")
-    into_folder = form == "html" and (sys.stdout.isatty() or values.get("open"))
+    """Write a page about what a run did and what needs you: one HTML file without other resources. On a terminal,
+    without -o, it goes into the run's folder, and its path is printed."""
+    run, is_json = read_run(values, words), bool(values.get("json"))
+    if values.get("open") and (is_json or values.get("output") == "-"):
+        raise UserError("--open needs an HTML file", "leave out --json and `-o -`")
+    into_folder = not is_json and (sys.stdout.isatty() or values.get("open"))
     target = values.get("output", "" if into_folder else "-")
-    if runs[0].facts.kind == "work":
-        data = work_report(runs[0], form)
+    if run.facts.kind == "work":
+        data = work_report(run, is_json)
+    elif is_json:
+        data = as_json(history_now(run))
     else:
-        histories = [history_now(run) for run in runs]
-        shown = {run.id: evidence_of(run.folder, one, os.environ) for run, one in zip(runs, histories, strict=True)}
-        exams = [one for run in runs for one in load_exam_outputs(run.id)] if _is_outside(target, runs) else []
-        data = render_report(histories, form, shown if form == "html" else None, exams)
+        history = history_now(run)
+        exams = load_exam_outputs(run.id) if _is_outside(target, run) else []
+        data = html(history, evidence_of(run.folder, history, os.environ), exams).encode()
     if target == "-":
         sys.stdout.buffer.write(data)
         return 0
-    path = Path(target) if target else runs[-1].folder.path / REPORT_FILE
+    path = Path(target) if target else run.folder.path / REPORT_FILE
     try:
         if target:
             _write_given(path, data)
         else:  # in the workspace, where an agent may have put a link or a pipe
-            runs[-1].folder.write(REPORT_FILE, data)
+            run.folder.write(REPORT_FILE, data)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "name another file with -o FILE") from None
     print(path)
@@ -92,10 +89,10 @@ def report(values: Values, words: list[str]) -> int:
     return 0
 
 
-def _is_outside(target: str, runs: Sequence[Listed]) -> bool:
-    """Whether the report goes to standard output or to a file outside the workspaces, where agents don't find it."""
-    path = os.path.realpath(target)
-    return target == "-" or (bool(target) and not any(f"{path}/".startswith(f"{r.facts.workspace}/") for r in runs))
+def _is_outside(target: str, run: Listed) -> bool:
+    """Whether the report goes to standard output or to a file outside the workspace, where agents don't find it."""
+    is_inside = f"{os.path.realpath(target)}/".startswith(f"{run.facts.workspace}/")
+    return target == "-" or (bool(target) and not is_inside)
 
 
 def _write_given(path: Path, data: bytes) -> None:
@@ -401,6 +398,4 @@ def _record(run: Listed, proof: Proof) -> None:
     finally:
         journal.close()
     history = history_of(run.folder)
-    run.folder.write(
-        REPORT_FILE, render_report([history], "html", {run.id: evidence_of(run.folder, history, os.environ)})
-    )
+    run.folder.write(REPORT_FILE, html(history, evidence_of(run.folder, history, os.environ)).encode())

@@ -22,7 +22,7 @@ from ralph.process.program import DetachedProcess
 from ralph.process.signals import ignore_ctrl_c
 from ralph.run.options import Option
 from ralph.show.outlet import GLYPHS, choose, terminal_size
-from ralph.show.report import render_report
+from ralph.show.report import as_json
 from ralph.show.screen import make_screen
 from ralph.show.summary import render_history, run_list
 from ralph.show.works import sentence
@@ -69,7 +69,7 @@ def show(values: Values, words: list[str]) -> int:
         return show_work(run, bool(values.get("json")))
     history = history_now(run)
     if values.get("json"):
-        sys.stdout.buffer.write(render_report([history], "json"))
+        sys.stdout.buffer.write(as_json(history))
         return 0
 
     style = choose(sys.stdout)

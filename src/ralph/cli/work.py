@@ -54,7 +54,7 @@ from ralph.settings.schema import ExamCommand
 from ralph.settings.trust import refuse_untrusted
 from ralph.show.outlet import Ndjson, choose, terminal_size
 from ralph.show.summary import exam_lines
-from ralph.show.work_report import html, markdown, merge_command, retry_command, summary
+from ralph.show.work_report import html, merge_command, retry_command, summary
 from ralph.show.works import Row, lines, rows, table
 from ralph.store.folder import RunFolder, load_exam_outputs, prepare, work_lock
 from ralph.store.journal import read_entries
@@ -95,7 +95,7 @@ def work(values: dict[str, Any], words: list[str]) -> int:
     \b
     ralph work status|retry|withdraw … --db URL    as above; status also shows the workers
     ralph work pause|resume|stop [WORK] --db URL   pause it, continue it, end it
-    ralph work show|report [WORK] --db URL         what happened, as lines or as Markdown"""
+    ralph work show|report [WORK] --db URL         what happened, as lines or as a page"""
     is_shared = "db" in values or "RALPH_DB" in os.environ
     if words and words[0] in (SHARED_ACTIONS if is_shared else ACTIONS) and not os.path.exists(words[0]):
         return _act(words[0], values, words[1:], is_shared)
@@ -242,7 +242,7 @@ def _show_shared(seen: WorkView, action: str, as_json: bool) -> int:
     from ralph.fleet.steering import describe_workers, tasks_of
 
     if action == "report":
-        sys.stdout.write(markdown(seen.history))
+        sys.stdout.write(html(seen.history))
         return 0
     made = rows(seen.board, {})
     if as_json:
@@ -284,12 +284,11 @@ def show_work(run: Listed, as_json: bool) -> int:
     return 0
 
 
-def work_report(run: Listed, form: str) -> bytes:
+def work_report(run: Listed, as_json: bool) -> bytes:
     history = work_history(run)
-    if form == "json":
+    if as_json:
         return escaped(encode(history)) + b"\n"
-    text = markdown(history) if form == "markdown" else html(history, task_evidence(run, history, os.environ))
-    return text.encode("utf-8", "replace")
+    return html(history, task_evidence(run, history, os.environ)).encode("utf-8", "replace")
 
 
 def ends_of_work(run: Listed) -> tuple[Git, str, str]:

@@ -1,12 +1,11 @@
-"""Reports of runs: one self-contained HTML page without scripts or network, readable on paper, in light and dark; or
-Markdown for a pull request or a CI summary. The agent's words are escaped text, nothing else.
+"""Reports of runs: one self-contained HTML page without scripts or network, readable on paper, in light and dark; and
+Markdown for a pull request and a CI summary. The agent's words are escaped text, nothing else.
 """
 
 import re
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 from msgspec import to_builtins
 from msgspec.json import encode
@@ -27,7 +26,6 @@ from ralph.show.words import (
     agent_name,
     baseline_sentence,
     commands,
-    cost,
     count,
     duration,
     money,
@@ -40,16 +38,12 @@ from ralph.show.words import (
 from ralph.store.folder import ExamOutput, RunFolder
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-MOST_NAMED = 30  # checks that have a column each in Markdown
-ReportForm = Literal["html", "markdown", "json"]
-RunEvidence = Mapping[str, Mapping[int, Evidence]]
-"""The evidence by run and by iteration."""
+MOST_NAMED = 30  # checks that have a column each in a pull request
 
 
-def html(histories: Sequence[RunHistory], evidence: RunEvidence | None = None, exams: Sequence[ExamOutput] = ()) -> str:
-    """Return the page about one run or several."""
-    title = f"ralph: {histories[0].state}" if len(histories) == 1 else f"ralph: {plural(len(histories), 'run')}"
-    return page(title, report_body(histories, evidence, exams))
+def html(history: RunHistory, evidence: Mapping[int, Evidence], exams: Sequence[ExamOutput] = ()) -> str:
+    """Return the report of a run as a page that needs no other file."""
+    return page(f"ralph: {history.state}", report_body(history, evidence, exams))
 
 
 def page(title: str, content: Html) -> str:
@@ -71,36 +65,14 @@ def stylesheet(name: str) -> str:
     return Path(__file__).with_name(name).read_text("utf-8")
 
 
-def report_body(
-    histories: Sequence[RunHistory], evidence: RunEvidence | None = None, exams: Sequence[ExamOutput] = ()
-) -> Html:
-    """Return the contents of the page without its frame; with several runs, a comparison comes first.
+def report_body(history: RunHistory, evidence: Mapping[int, Evidence], exams: Sequence[ExamOutput] = ()) -> Html:
+    """Return the contents of the page without its frame. `evidence` is by the number of the iteration.
 
     `exams` is the output of the exams. Never pass it for a page in the workspace.
     """
-    overview = None
-    if len(histories) > 1:
-        iterations = [len(one.iterations) for one in histories]
-        costs = [one.cost_usd for one in histories if one.cost_usd is not None]
-        spent, lasted = sum(costs) if costs else None, sum(one.seconds for one in histories)
-        done = sum(one.outcome == "done" for one in histories)
-        columns = [
-            Column("Run", [element("a.mono", one.run, href=f"#{one.run}") for one in histories]),
-            Column("Outcome", [_badge(one) for one in histories], f"{done} done"),
-            Column("Iterations", [str(number) for number in iterations], str(sum(iterations)), ".num"),
-            Column("Cost", [cost(one.cost_usd) for one in histories], cost(spent), ".num"),
-            Column("Time", [duration(one.seconds) for one in histories], duration(lasted), ".num"),
-            Column("Goal", [head(one.goal, 160, "…") for one in histories], "in all", kind=".wrap"),
-        ]
-        overview = joined(element("h1", plural(len(histories), "run")), tables.table(columns, has_total=True))
-    shown = [_article(history, (evidence or {}).get(history.run, {})) for history in histories]
-    made = f"Written by ralph {histories[0].version} on {_moment(time.time())}."
-    return joined(
-        overview,
-        shown,
-        tables.exams(exams),
-        element("footer", f"{made} The journals in .ralph/runs have every event."),
-    )
+    made = f"Written by ralph {history.version} on {_moment(time.time())}."
+    footer = element("footer", f"{made} The journals in .ralph/runs have every event.")
+    return joined(_article(history, evidence), tables.exams(exams), footer)
 
 
 def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
@@ -182,17 +154,9 @@ def _moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
 
 
-def render_report(
-    histories: Sequence[RunHistory],
-    form: ReportForm,
-    evidence: RunEvidence | None = None,
-    exams: Sequence[ExamOutput] = (),
-) -> bytes:
-    if form == "json":
-        # all facts, and the sentence that is made of them
-        told = ({**to_builtins(history), "sentence": f"ralph: {outcome_sentence(history)}"} for history in histories)
-        return escaped(b"".join(encode(one) + b"\n" for one in told))
-    return (markdown(histories) if form == "markdown" else html(histories, evidence, exams)).encode()
+def as_json(history: RunHistory) -> bytes:
+    """Return everything about a run as an object, with the sentence that says how it ended."""
+    return escaped(encode({**to_builtins(history), "sentence": f"ralph: {outcome_sentence(history)}"}) + b"\n")
 
 
 REPORT_FILE = "report.html"
@@ -201,10 +165,10 @@ REPORT_FILE = "report.html"
 def write_report(folder: RunFolder, env: Mapping[str, str]) -> None:
     """Write the report to the run's folder, and to the summary of the CI job that the run belongs to."""
     history = history_of(folder)
-    folder.write(REPORT_FILE, render_report([history], "html", {history.run: evidence_of(folder, history, env)}))
+    folder.write(REPORT_FILE, html(history, evidence_of(folder, history, env)).encode())
     summary = env.get("GITHUB_STEP_SUMMARY")
     if summary:
-        add_to_file(summary, render_report([history], "markdown") + b"\n")
+        add_to_file(summary, for_review(history).encode() + b"\n")
 
 
 MOST_FILES = 50
@@ -218,21 +182,16 @@ _SPECIAL = {ord(char): "\\" + char for char in "\\`*_[]|~>$"} | {
 }
 
 
-def markdown(histories: Sequence[RunHistory]) -> str:
-    """Return the reports of these runs, one after the other."""
-    reports = ([*_title(one), _facts(one), _needs(one), *_tables(one)] for one in histories)
-    return "\n---\n\n".join(map(_join_parts, reports))
-
-
-def for_review(history: RunHistory, answer: str) -> str:
-    """Return the report for a reviewer at the host: the goal and the changes come before the verification, and details
-    of this machine are left out.
+def for_review(history: RunHistory, answer: str = "") -> str:
+    """Return the report as Markdown for a reviewer at the host: the goal and the changes come before the verification,
+    and details of this machine are left out.
     """
     history = replace(history, agent=agent_name(history.agent))
     said = head(clean(answer[:12_000]).strip(), 3000, " …").splitlines()
     quoted = "\n".join(f"> {escape_markdown(line, 500)}".rstrip() for line in said)
     done = f"### What was done, in the agent's words\n\n{quoted}" if answer else ""
-    return _join_parts([*_title(history), done, _needs(history, REVIEW_NEEDS), *_tables(history), _facts(history)])
+    parts = [*_title(history), done, _needs(history), *_tables(history), _facts(history)]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
 def escape_markdown(text: str, limit: int = 300) -> str:
@@ -250,10 +209,6 @@ def code(text: str, limit: int = 200) -> str:
     fence = "`" * (max(map(len, runs), default=0) + 1)
     pad = " " if runs else ""
     return f"{fence}{pad}{said}{pad}{fence}" if said else ""
-
-
-def _join_parts(parts: Sequence[str]) -> str:
-    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
 def _title(history: RunHistory) -> list[str]:
@@ -296,8 +251,8 @@ def _proof(history: RunHistory) -> str:
     return "\n\n".join(("### Proof", sentence, "\n".join(parts)))
 
 
-def _needs(history: RunHistory, kinds: Container[str] | None = None) -> str:
-    wanted = [one for one in needs(history) if kinds is None or one.kind in kinds]
+def _needs(history: RunHistory) -> str:
+    wanted = [one for one in needs(history) if one.kind in REVIEW_NEEDS]
     items = [f"- {escape_markdown(need_words(one), 600)} {code(commands(one))}".rstrip() for one in wanted]
     return "### What needs you\n\n" + "\n".join(items) if items else ""
 

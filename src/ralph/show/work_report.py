@@ -1,4 +1,4 @@
-"""The report of a backlog as HTML or Markdown: what needs a person, and each task with its evidence."""
+"""The report of a backlog as a page: what needs a person, and each task with its evidence."""
 
 from collections.abc import Mapping
 from shlex import quote
@@ -9,7 +9,7 @@ from ralph.history.evidence import Evidence
 from ralph.history.states import BADGES, TASK_TONES
 from ralph.history.work_history import WorkHistory
 from ralph.show.plots import Html, element, joined, prose
-from ralph.show.report import code, escape_markdown, page
+from ralph.show.report import page
 from ralph.show.report_tables import fold, patch_details
 from ralph.show.words import cost, duration, money, nickname
 from ralph.show.works import count_states, work_sentence
@@ -92,20 +92,3 @@ def _task(job: Job, state: str, evidence: Evidence | None) -> Html:
         element("p.why", prose(job.reason)) if job.reason else None,
         element("div.evidence", failed, changes) if failed or changes else None,
     )
-
-
-def markdown(history: WorkHistory) -> str:
-    """Return the report for a pull request or a mail."""
-    states = history.states
-    lines = [f"## {escape_markdown(summary(history), 600)}", "", " · ".join(_figures(history)), ""]
-    parked = ((code(job.task.key), escape_markdown(why, 1000), retry_command(job)) for job, why in history.needing())
-    needs = [f"- {key}: {why} {code(command)}" for key, why, command in parked]
-    if merge := merge_command(history):
-        needs.append(f"- Merge what is finished: {code(merge)}")
-    if needs:
-        lines += ["**What needs you**", "", *needs, ""]
-    lines += ["| task | state | runs | cost | title |", "|---|---|---|---|---|"]
-    for key, job in history.board.jobs.items():
-        title = escape_markdown(job.task.about, 120)
-        lines.append(f"| {code(key)} | {states[key]} | {job.attempts} | {cost(job.cost_usd)} | {title} |")
-    return "\n".join([*lines, ""])

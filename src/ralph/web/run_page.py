@@ -413,7 +413,7 @@ def _sums(files: Sequence[PatchedFile]) -> Html | str:
 
 def report_page(run: Listed, history: RunHistory, evidence: Mapping[int, Evidence], frame: Frame) -> HTMLResponse:
     """Return the report of `ralph report` as a page."""
-    body = element("main#main", report_body([history], {history.run: evidence}))
+    body = element("main#main", report_body(history, evidence))
     return frame.page(f"{nickname(run.id)} report", _bar(run, frame), body, is_report=True)
 
 

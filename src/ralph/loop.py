@@ -87,7 +87,6 @@ class Parts(Struct, kw_only=True):
     referees: "Sequence[Callable[[Run, Iteration, Parts], Iteration]]" = ()
     is_claimed: Callable[[Run], bool] = lambda run: True
     followups: Sequence[Callable[[Run, Iteration], Usage | None]] = ()
-    count_done_tasks: Callable[[], int | None] = lambda: None
     check_start: Callable[[], tuple[Check, ...] | None] | None = None
     examine_start: Callable[[], None] = lambda: None
     cap: int | None = None
@@ -103,6 +102,7 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
     followed = len(run.iterations) if followed is None else followed
     is_new = not run.iterations and not run.retries
     while True:
+        turn: Turn | None = None
         try:
             for iteration in run.iterations[followed:]:
                 followed = iteration.number
@@ -130,10 +130,11 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
             for note in verdict.notes:
                 if note.notice:
                     parts.tell(events.Notice(note.notice, "info"))
-            run = iterate(run, verdict.notes, parts)
-        except CutShort as short:
-            return short.run, stop_after(short.run, short.advice, parts)
+            turn = take_turn(run, verdict.notes, parts)
+            run = conclude(run, turn, parts)
         except UserError as error:
+            if turn:  # it was paid for, although it is no iteration
+                run = drop_turn(run, turn, parts)
             return run, stop_after(run, error.advice, parts)
 
 
@@ -196,8 +197,8 @@ def judge(run: Run, rules: Sequence[Rule]) -> Verdict:
     return Continue(tuple(notes), wait, tuple(refusals), replacement)
 
 
-def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
-    """Take one turn, run its checks, and look at the workspace after it."""
+def take_turn(run: Run, notes: tuple[Note, ...], parts: Parts) -> Turn:
+    """Let the agent take one turn, with `notes` in its prompt."""
     if not run.retries:
         parts.tell(events.IterationStarted(run.number, parts.cap, run.goal))
     if run.seen.told:
@@ -206,46 +207,34 @@ def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
     turn = parts.agent.take_turn(prompt, run)
     if turn.text and turn.ended_by != "interrupt":
         turn = replace(turn, echoes=find_echoes(turn.text, asked(prompt, run.present)))
-    try:
-        return conclude(run, turn, parts)
-    except UserError as error:
-        parts.tell(events.TurnNotCounted(turn))
-        raise CutShort(run.retrying(turn), error.advice) from None
-
-
-class CutShort(Exception):
-    """A turn was taken and paid for, but then something failed that only a person can fix."""
-
-    def __init__(self, run: Run, advice: str) -> None:
-        super().__init__(advice)
-        self.run, self.advice = run, advice
+    return turn
 
 
 def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
-    """Add an iteration with the turn and its checks to the run, or only the turn if it doesn't count."""
+    """Add an iteration with the turn, its checks and the workspace after it to the run, unless it doesn't count."""
     touched = parts.workspace.guard()
     if turn.ended_by == "interrupt" or (turn.failure and turn.failure.kind in parts.uncounted):
-        parts.tell(events.TurnNotCounted(turn))
-        return run.retrying(turn)
+        return drop_turn(run, turn, parts)
     is_over = turn.ended_by == "max-time"
     checks = () if is_over else known_checks(run, turn, parts) or parts.workspace.check(run.number)
     if checks is None:
-        parts.tell(events.TurnNotCounted(turn))
-        return run.retrying(turn)
-    seen = Iteration(
-        number=run.number,
-        turn=turn,
-        checks=checks,
-        touched=touched,
-        checked=turn.ended_by != "max-time",
-        told=run.seen.told,
+        return drop_turn(run, turn, parts)
+    tree, told = parts.workspace.tree(run.number), run.seen.told
+    iteration = Iteration(
+        number=run.number, turn=turn, checks=checks, touched=touched, checked=not is_over, told=told, tree=tree
     )
-    seen = replace(seen, tree=parts.workspace.tree(seen.number), tasks_done=parts.count_done_tasks())
-    if parts.referees:
-        run = run.seeing(parts.workspace.look(run.plus(seen)))
-        seen = ask_referees(run, seen, parts)
-    parts.tell(events.IterationFinished(seen.number, seen))
-    return run.plus(seen)
+    run = run.seeing(parts.workspace.look(run.plus(iteration)))
+    if run.seen.tasks is not None:
+        iteration = replace(iteration, tasks_done=sum(task.done for task in run.seen.tasks))
+    iteration = ask_referees(run, iteration, parts)
+    parts.tell(events.IterationFinished(iteration.number, iteration))
+    return run.plus(iteration)
+
+
+def drop_turn(run: Run, turn: Turn, parts: Parts) -> Run:
+    """Return the run after a turn that costs money but is no iteration."""
+    parts.tell(events.TurnNotCounted(turn))
+    return run.retrying(turn)
 
 
 def known_checks(run: Run, turn: Turn, parts: Parts) -> tuple[Check, ...]:
@@ -261,7 +250,7 @@ def known_checks(run: Run, turn: Turn, parts: Parts) -> tuple[Check, ...]:
 
 def ask_referees(run: Run, iteration: Iteration, parts: Parts) -> Iteration:
     """Return the iteration with the results of the referees, up to the first that refuses the claim."""
-    if parts.is_claimed(run.plus(iteration)):
+    if parts.referees and parts.is_claimed(run.plus(iteration)):
         for referee in parts.referees:
             iteration = referee(run, iteration, parts)
             if iteration.is_refused:

@@ -24,6 +24,13 @@ def test_a_claim_is_refused_while_a_task_is_open_and_the_next_one_is_named(
     assert prompts()[1].endswith("1 of 3 tasks are not done. The next one: third")
 
 
+def test_a_ticked_task_is_progress(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    (workspace / "TODO.md").write_text("- [ ] first\n- [ ] second\n- [ ] third\n")
+    fake = agent(f"sed -i '0,/\\[ \\]/s//[x]/' TODO.md; grep -q '\\[ \\]' TODO.md || {CLAIM}")
+    result = ralph("run", "-p", "work", "--tasks", "TODO.md", "--stuck", "1", "--json", "--agent", fake)
+    assert result.one("run_finished")["iterations"] == 3
+
+
 @pytest.mark.parametrize(
     ("script", "named"),
     [

@@ -18,7 +18,6 @@ from ralph.core.backlog import (
     FailedCheck,
     GateVerdict,
     Job,
-    after_verdict,
     cycle,
     displayed_states,
     fits,
@@ -150,25 +149,33 @@ def test_no_task_waits_for_a_refused_one_that_the_budget_is_too_small_for() -> N
     assert next_batch(board(refused, ready, max_cost=1.0, spent=2.0)) == ("b",)
 
 
+def after_verdict(board: Board, verdict: GateVerdict) -> list[work_events.WorkEvent]:
+    first, *others = work_events.after_merge(board, verdict, 0.0)
+    assert first == work_events.GateFinished(verdict)
+    return others
+
+
 def test_a_conflict_returns_the_task_with_gits_message() -> None:
     seen = GateVerdict(conflicts={"a": Conflict(("x.py",), "CONFLICT (content)")})
-    (step,) = after_verdict(board(job("a", "ready")), seen)
-    assert (step.to, step.files, step.reason) == ("returned", ("x.py",), "conflict in x.py")
-    assert "CONFLICT (content)" in step.note
+    (refused,) = after_verdict(board(job("a", "ready")), seen)
+    assert isinstance(refused, work_events.TaskReturned)
+    assert (refused.files, refused.reason) == (("x.py",), "conflict in x.py")
+    assert "CONFLICT (content)" in refused.note
 
 
 def test_a_red_batch_of_one_task_returns_it_with_the_output_of_the_check() -> None:
     seen = GateVerdict(tried=("a",), red=FailedCheck("make test", "exit code 2", "boom"))
-    (step,) = after_verdict(board(job("a", "ready", files=("x",))), seen)
-    assert (step.to, step.files) == ("returned", ("x",))
-    assert {"`make", "boom"} <= {*step.note.split()}
+    (refused,) = after_verdict(board(job("a", "ready", files=("x",))), seen)
+    assert isinstance(refused, work_events.TaskReturned)
+    assert refused.files == ("x",)
+    assert {"`make", "boom"} <= {*refused.note.split()}
 
 
 def test_a_red_batch_refuses_no_task_and_is_halved() -> None:
     ready = [job(key, "ready") for key in "abc"]
     seen = GateVerdict(tried=("a", "b", "c"), red=FailedCheck("make test"))
     now = board(*ready, trying=("a", "b", "c"), window=8)
-    assert after_verdict(now, seen) == ()
+    assert after_verdict(now, seen) == []
     now = work_events.apply_event(now, work_events.GateFinished(seen), 0.0)
     assert (now.window, next_batch(now)) == (4, ("a", "b"))
     now = work_events.apply_event(
@@ -181,14 +188,14 @@ def test_a_red_batch_refuses_no_task_and_is_halved() -> None:
 
 def test_the_third_refusal_parks_a_task() -> None:
     seen = GateVerdict(conflicts={"a": Conflict(("x",))})
-    (step,) = after_verdict(board(job("a", "ready", returns=2)), seen)
-    assert (step.to, step.reason) == ("parked", "refused 3 times: conflict in x")
+    parked = work_events.TaskParked("a", "refused 3 times: conflict in x")
+    assert after_verdict(board(job("a", "ready", returns=2)), seen) == [parked]
 
 
 def test_a_target_that_is_red_itself_refuses_no_task() -> None:
     seen = GateVerdict(tried=("a",), stuck="make test is red on main itself")
     now = board(job("a", "ready"), trying=("a",))
-    assert after_verdict(now, seen) == ()
+    assert after_verdict(now, seen) == []
     now = work_events.apply_event(now, work_events.GateFinished(seen), 0.0)
     assert (next_batch(now), is_over(now), outcome(now)) == ((), True, ("stuck", 1))
 
@@ -322,15 +329,10 @@ class Night:
             elif not self.clash(key, tried):
                 tried.append(key)
         seen = GateVerdict(tried=tuple(tried), merged=tuple(tried), conflicts=conflicts)
-        steps = after_verdict(self.board, seen)
-        self.tell(work_events.GateFinished(seen))
-        for step in steps:
-            if step.to == "merged":
-                self.merged.append(step.key)
-                self.tell(work_events.TaskMerged(step.key))
-            else:
-                assert step.to == "returned"
-                self.tell(work_events.TaskReturned(step.key, step.reason, step.note, step.files))
+        for event in work_events.after_merge(self.board, seen, 0.0):
+            assert not isinstance(event, work_events.TaskParked)
+            self.tell(event)
+        self.merged += tried
 
 
 def items(number: int) -> list[BacklogTask]:

@@ -1,4 +1,4 @@
-"""Decisions about a backlog: which tasks start, which the gate merges together, and what follows from its verdict.
+"""Decisions about a backlog: which tasks start, and which the gate merges together.
 
 The board is the state of a backlog run. Events change it, and every decision depends only on the board. So it doesn't
 matter where the events are stored: in a journal on one machine, or in a database that many machines share.
@@ -13,7 +13,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ralph.core.check_counts import FailureCount
-from ralph.core.text import listed
 
 TaskState = Literal["queued", "working", "ready", "merged", "parked", "withdrawn"]
 FINISHED_STATES = frozenset({"merged", "withdrawn"})
@@ -181,16 +180,6 @@ class GateVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     allowed: tuple[FailedCheck, ...] = ()
 
 
-class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What happens to one task after a verdict."""
-
-    key: str
-    to: Literal["merged", "returned", "parked"]
-    reason: str = ""
-    note: str = ""
-    files: tuple[str, ...] = ()
-
-
 class Forecast(Struct, frozen=True):
     """The expected cost of the remaining tasks, from the median and the lower and upper quartile of finished ones."""
 
@@ -242,29 +231,6 @@ def next_batch(board: Board) -> tuple[str, ...]:
     order = Precedence(board)
     free = (job for job in _in_order(board.of("ready")) if not order.holder(job))
     return tuple(job.task.key for job, _ in zip(free, range(board.window), strict=False))
-
-
-def after_verdict(board: Board, verdict: GateVerdict) -> tuple[Step, ...]:
-    """Return what happens to each task that was at the gate."""
-    steps = [Step(key=key, to="merged") for key in verdict.merged]
-    steps += [Step(key=key, to="parked", reason="it changes nothing") for key in verdict.empty]
-    for key, conflict in verdict.conflicts.items():
-        note = f"it conflicts with what was merged since, in {', '.join(conflict.files[:20])}\n{conflict.message}"
-        steps.append(_refuse(board, key, f"conflict in {listed(conflict.files, 3)}", note.strip(), conflict.files))
-    if verdict.red and len(verdict.tried) == 1:
-        (key,), red = verdict.tried, verdict.red
-        note = f"`{red.check}` failed on the merged tree: {red.ending}\n{red.output}".strip()
-        job = board.jobs.get(key)
-        steps.append(_refuse(board, key, f"{red.check}: {red.ending}", note, job.files if job else ()))
-    return tuple(steps)
-
-
-def _refuse(board: Board, key: str, reason: str, note: str, files: tuple[str, ...]) -> Step:
-    job = board.jobs.get(key)
-    if job is not None and job.returns + 1 >= board.max_returns:
-        times = "once" if board.max_returns == 1 else f"{board.max_returns} times"
-        return Step(key=key, to="parked", reason=f"refused {times}: {reason}", note=note, files=files)
-    return Step(key=key, to="returned", reason=reason, note=note, files=files)
 
 
 def after_gate(board: Board, verdict: GateVerdict) -> Board:

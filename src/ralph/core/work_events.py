@@ -13,12 +13,11 @@ from ralph.core.backlog import (
     Job,
     TaskResult,
     after_gate,
-    after_verdict,
     displayed_states,
 )
 from ralph.core.events import named
 from ralph.core.model import Outcome
-from ralph.core.text import one_line
+from ralph.core.text import listed, one_line
 
 
 class WorkStarted(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -305,15 +304,24 @@ def after_loop(key: str, result: TaskResult, was_stopped: bool) -> WorkEvent:
 def after_merge(board: Board, verdict: GateVerdict, duration: float) -> list[WorkEvent]:
     """Return the events that follow from the gate's verdict."""
     happened: list[WorkEvent] = [GateFinished(verdict, duration)]
-    for step in after_verdict(board, verdict):
-        if step.to == "merged":
-            happened.append(TaskMerged(step.key, board.jobs[step.key].tip, verdict.commit))
-        elif step.to == "returned":
-            happened.append(TaskReturned(step.key, step.reason, step.note, step.files))
-        else:
-            happened.append(TaskParked(step.key, step.reason))
-    warned = [TaskWarned(key, conflict.files) for key, conflict in verdict.probed.items() if key in board.working]
-    return [*happened, *warned]
+    happened += [TaskMerged(key, board.jobs[key].tip, verdict.commit) for key in verdict.merged]
+    happened += [TaskParked(key, "it changes nothing") for key in verdict.empty]
+    for key, conflict in verdict.conflicts.items():
+        note = f"it conflicts with what was merged since, in {', '.join(conflict.files[:20])}\n{conflict.message}"
+        happened.append(_refuse(board, key, f"conflict in {listed(conflict.files, 3)}", note, conflict.files))
+    if verdict.red and len(verdict.tried) == 1:
+        (key,), red = verdict.tried, verdict.red
+        note = f"`{red.check}` failed on the merged tree: {red.ending}\n{red.output}"
+        happened.append(_refuse(board, key, f"{red.check}: {red.ending}", note, board.jobs[key].files))
+    happened += [TaskWarned(key, conflict.files) for key, conflict in verdict.probed.items() if key in board.working]
+    return happened
+
+
+def _refuse(board: Board, key: str, reason: str, note: str, files: tuple[str, ...]) -> TaskReturned | TaskParked:
+    if board.jobs[key].returns + 1 >= board.max_returns:
+        times = "once" if board.max_returns == 1 else f"{board.max_returns} times"
+        return TaskParked(key, f"refused {times}: {reason}")
+    return TaskReturned(key, reason, note.strip(), files)
 
 
 def work_summary(board: Board, outcome: str, reason: str, exit_code: int, duration: float) -> WorkFinished:

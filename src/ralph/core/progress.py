@@ -10,29 +10,13 @@ from hashlib import blake2b
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.core.check_counts import FailureCount, count_failures
 from ralph.core.model import Check, Iteration, Run, Turn, tree_files
 from ralph.core.text import one_line, plural
 
 Gain = Literal["", "checks", "tasks", "failures", "output"]
-
-
-class ProgressStep(Struct, frozen=True, kw_only=True):
-    """The progress of one iteration.
-
-    `gain` says what improved: more checks pass, more tasks are ticked, a check reports fewer failures, or the failing
-    output is new; it is empty if nothing did. An iteration that isn't `counted` is ignored when a standstill is
-    measured.
-    """
-
-    number: int
-    passing: int
-    total: int
-    failures: int | None  # of all failing checks together; None if one of them doesn't say
-    gain: Gain = ""
-    counted: bool = True
-    checked: bool = True  # the checks were run
 
 
 class MeasuredCheck(Struct, frozen=True):
@@ -44,20 +28,29 @@ class MeasuredCheck(Struct, frozen=True):
     digest: str = ""
 
 
-class MeasuredIteration(Struct, frozen=True, kw_only=True):
-    """The facts of an iteration that progress depends on. They are small even if the checks printed a lot."""
+class ProgressStep(Struct, frozen=True, kw_only=True):
+    """The facts of one iteration that progress depends on, which are small even if the checks printed a lot; and its
+    progress, compared with the iterations before it.
+
+    `gain` says what improved: more checks pass, more tasks are ticked, a check reports fewer failures, or the failing
+    output is new; it is empty if nothing did. An iteration that isn't `counted` is ignored when a standstill is
+    measured. `passing` are the checks that pass, without those that were found to be flaky.
+    """
 
     number: int
     checks: tuple[MeasuredCheck, ...] = ()
     tasks_done: int = 0
     tree: str = ""
-    checked: bool = True
+    checked: bool = True  # the checks were run
     counted: bool = True
+    passing: int = 0
+    gain: Gain = ""
 
     @property
     def failures(self) -> int | None:
+        """The failures of all failing checks together; None if one of them doesn't say."""
         counts = [check.count for check in self.checks if not check.passed]
-        return None if any(count is None for count in counts) else sum(count.failures for count in counts if count)
+        return None if None in counts else sum(count.failures for count in counts if count)
 
 
 def is_measurable(run: Run) -> bool:
@@ -65,14 +58,14 @@ def is_measurable(run: Run) -> bool:
     return run.seen.tasks is not None or any(i.checks or i.tasks_done is not None for i in run.iterations)
 
 
-def measure(iteration: Iteration, before: str | None) -> MeasuredIteration:
-    """Return the facts of an iteration that progress depends on; `before` is the tree that it began with.
+def measure(iteration: Iteration, before: str | None) -> ProgressStep:
+    """Return the facts of an iteration, not compared yet; `before` is the tree that it began with.
 
     Failed turns aren't counted, nor are iterations with green checks that change files.
     """
     tree, failed = tree_files(iteration.tree), iteration.turn.failure is not None
     is_green_change = iteration.passes_checks and (not tree or tree != tree_files(before))
-    return MeasuredIteration(
+    return ProgressStep(
         number=iteration.number,
         checks=measure_checks(iteration.checks),
         tasks_done=iteration.tasks_done or 0,
@@ -114,16 +107,14 @@ def steps(run: Run, new_outputs: int) -> list[ProgressStep]:
 
     New output counts as progress at most `new_outputs` times after the last gain of another kind.
     """
-    return steps_of(_measured(run), measure_checks(run.baseline or ()), new_outputs)
-
-
-def _measured(run: Run) -> list[MeasuredIteration]:
-    return [measure(iteration, run.tree_before(iteration.number)) for iteration in run.iterations]
+    measured = [measure(iteration, run.tree_before(iteration.number)) for iteration in run.iterations]
+    return steps_of(measured, measure_checks(run.baseline or ()), new_outputs)
 
 
 def steps_of(
-    measured: Sequence[MeasuredIteration], baseline: tuple[MeasuredCheck, ...], new_outputs: int
+    measured: Sequence[ProgressStep], baseline: tuple[MeasuredCheck, ...], new_outputs: int
 ) -> list[ProgressStep]:
+    """Compare each iteration with those before it."""
     flaky = _flaky_greens(measured)
     most_passing = most_tasks = 0
     fewest: dict[str, FailureCount] = {}
@@ -135,7 +126,7 @@ def steps_of(
         return check.count is not None and known is not None and check.count.is_better_than(known)
 
     found = []
-    for one in (MeasuredIteration(number=0, checks=baseline, counted=False), *measured):
+    for one in (ProgressStep(number=0, checks=baseline, counted=False), *measured):
         passing = sum(check.passed and (check.name, one.number) not in flaky for check in one.checks)
         outputs = {(check.name, check.digest) for check in one.checks if not check.passed}
         gain: Gain = ""
@@ -154,16 +145,7 @@ def steps_of(
         for check in one.checks:
             if check.count and (check.name not in fewest or has_fewer_failures(check)):
                 fewest[check.name] = check.count
-        step = ProgressStep(
-            number=one.number,
-            passing=passing,
-            total=len(one.checks),
-            failures=one.failures,
-            gain=gain,
-            counted=one.counted,
-            checked=one.checked,
-        )
-        found.append(step)
+        found.append(replace(one, passing=passing, gain=gain))
     return found[1:]
 
 
@@ -193,26 +175,26 @@ def best_step(found: Sequence[ProgressStep]) -> int:
 
 def describe_standstill(run: Run, iterations: int) -> str:
     """Return how long the run has made no progress, since when its check is red, and which iteration was best."""
-    measured = _measured(run)
+    found = steps(run, 0)
     text = f"no progress for {plural(iterations, 'iteration')}"
-    red = next((check for check in measured[-1].checks if not check.passed), None)
+    red = next((check for check in found[-1].checks if not check.passed), None)
     if red:
         state = f"has {plural(red.count.failures, 'failure')}" if red.count else "is red"
-        text += f'; "{one_line(red.name, 80)}" {state} since iteration {_red_since(red, measured)}'
-    return f"{text} (best: iteration {best_iteration(run)})"
+        text += f'; "{one_line(red.name, 80)}" {state} since iteration {_red_since(red, found)}'
+    return f"{text} (best: iteration {best_step(found)})"
 
 
-def _red_since(red: MeasuredCheck, measured: Sequence[MeasuredIteration]) -> int:
+def _red_since(red: MeasuredCheck, found: Sequence[ProgressStep]) -> int:
     """Return the first of the latest iterations in which the check was red with as many failures as now."""
-    since = measured[-1].number
-    for one in reversed(measured):
+    since = found[-1].number
+    for one in reversed(found):
         if not any((check.name, check.passed, check.count) == (red.name, False, red.count) for check in one.checks):
             break
         since = one.number
     return since
 
 
-def _flaky_greens(measured: Sequence[MeasuredIteration]) -> set[tuple[str, int]]:
+def _flaky_greens(measured: Sequence[ProgressStep]) -> set[tuple[str, int]]:
     """Return the checks that passed and later failed with the same files, each with the number of the iteration that it
     passed in."""
     red_later: set[tuple[str, str]] = set()
@@ -248,7 +230,7 @@ def tried(run: Run) -> str:
 
 def _row(step: ProgressStep, turn: Turn) -> str:
     failures = f", {plural(step.failures, 'failure')}" if step.failures else ""
-    checks = f"{step.passing} of {step.total} checks pass{failures}" if step.total else "no checks"
+    checks = f"{step.passing} of {len(step.checks)} checks pass{failures}" if step.checks else "no checks"
     result = "the turn failed"
     if not turn.failure:
         said = next((line.strip() for line in turn.text.splitlines() if line.strip()), "")

@@ -8,7 +8,7 @@ from ralph.core import events as e
 from ralph.core.backlog import Board
 from ralph.core.gains import attempt_result, is_kept, read_idea
 from ralph.core.model import Check, Iteration, Refusal, Usage
-from ralph.core.progress import MeasuredCheck, MeasuredIteration, best_step, measure, measure_checks, steps_of
+from ralph.core.progress import MeasuredCheck, ProgressStep, best_step, measure, measure_checks, steps_of
 from ralph.core.state import after
 from ralph.core.text import clean, head, short
 from ralph.core.work_events import WorkStarted
@@ -39,7 +39,7 @@ class Fold:
         self._board: Board | None = None
         self._goal = ""  # of the first start; the summary cuts it
         self._baseline: tuple[MeasuredCheck, ...] = ()
-        self._measured: list[MeasuredIteration] = []
+        self._measured: list[ProgressStep] = []
         self._is_measurable = False  # by checks or tasks
 
     @property

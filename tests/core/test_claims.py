@@ -243,11 +243,7 @@ def test_a_single_line_of_the_prompt_is_a_claim() -> None:
 
 def test_an_agent_may_repeat_its_own_earlier_answer() -> None:
     answer = "All tests pass.\n\nSTOP"
-    prompt = prompts.goal(
-        prompts.Brief(
-            goal="the goal", number=2, last=Iteration(number=1, turn=Turn(text=answer)), claim=Claim("word", "STOP")
-        )
-    )
+    prompt = prompts.goal(prompts.Brief(run=a_run(answer), goal="the goal", claim=Claim("word", "STOP")))
     assert find_echoes(answer, prompt)
     assert not find_echoes(answer, prompts.asked(prompt, Iteration(number=1, turn=Turn(text=answer))))
 

@@ -12,29 +12,28 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.claims import Claim, responses
+from ralph.core.gains import attempts_table, describe_metric
 from ralph.core.model import Check, Iteration, Note, Run
 from ralph.core.proof import Untested
 from ralph.core.text import clean, head, listed, one_line, plural, short, tail
 
 
 class Brief(Struct, frozen=True, kw_only=True):
-    """The parts of a prompt. `nonce` is part of the marks around text from outside; empty: no marks."""
+    """What a prompt is made of. `nonce` is part of the marks around text from outside; empty: no marks. `measured_by`
+    is the command whose number the run optimises."""
 
+    run: Run
     goal: str
-    number: int
     cap: int | None = None
     notes: tuple[Note, ...] = ()
-    last: Iteration | None = None
     claim: Claim | None = None
     checks: tuple[str, ...] = ()
     diff: str = ""
-    progress: str = ""
     nonce: str = ""
     counted: bool = False
     ultrawork: bool = False
     tells_claim: bool = False
-    metric: str = ""
-    attempts: str = ""
+    measured_by: str = ""
     protected: tuple[str, ...] = ()
 
 
@@ -111,16 +110,16 @@ def own_words(goal: str) -> str:
 
 def goal(brief: Brief) -> str:
     """Return the goal verbatim; later iterations add the iteration number and the last answer."""
-    if brief.number == 1 or brief.last is None:
+    if brief.run.present is None:
         return _with_notes(brief.goal, brief)
-    answer, claim = head(clean(brief.last.turn.text), ANSWER_LIMIT), brief.claim
+    answer, claim = head(clean(brief.run.present.turn.text), ANSWER_LIMIT), brief.claim
     if not answer.strip():
         answer = "(empty response)"
     ending = f"emit `{claim.marker if claim else 'STOP'}` on a line by itself"
     if claim and claim.kind == "file":
         ending = f"create the file `{claim.text}`"
     framed = (
-        f"This is Ralph iteration {brief.number}.\n"
+        f"This is Ralph iteration {brief.run.number}.\n"
         f"Original goal:\n{brief.goal}\n\n"
         f"{LAST_RESPONSE}\n{answer}\n\n"
         "Continue refining toward the original goal.  When the goal is\n"
@@ -136,7 +135,7 @@ def checks(brief: Brief) -> str:
         ("Instructions", _instructions(brief)),
         ("Changes so far", _changes(brief)),
         ("Errors of the previous iteration", _errors(brief)),
-        ("Progress", fence(brief.progress, "progress", brief.nonce)),
+        ("Progress", fence(progress(brief.run), "progress", brief.nonce)),
         ("Notes", _other_notes(brief)),
     )
 
@@ -155,7 +154,7 @@ def _other_notes(brief: Brief) -> str:
 
 
 def _instructions(brief: Brief) -> str:
-    place = f"{brief.number}/{brief.cap}" if brief.cap else f"{brief.number}"
+    place = f"{brief.run.number}/{brief.cap}" if brief.cap else f"{brief.run.number}"
     lines = [f"This is iteration {place}. You start with a fresh context: the files on disk hold all earlier work."]
     if brief.checks:
         lines.append("All of these checks must pass (exit code 0); they are run for you after your turn:")
@@ -168,7 +167,7 @@ def _instructions(brief: Brief) -> str:
 
 
 def _errors(brief: Brief) -> str:
-    failed = [check for check in brief.last.checks if not check.passed] if brief.last else []
+    failed = [check for check in brief.run.present.checks if not check.passed] if brief.run.present else []
     errors = []
     for check in failed[:MAX_CHECKS]:
         hint = f"Hint: {check.hint}\n" if check.hint else ""
@@ -183,9 +182,9 @@ def tune(brief: Brief) -> str:
     """Return a prompt for one more attempt at a better number, with what was tried and what came of it."""
     return _join_sections(
         ("Task", brief.goal),
-        ("The number", brief.metric),
+        ("The number", describe_metric(brief.run, brief.measured_by)),
         ("Instructions", _tune_instructions(brief)),
-        ("What was tried", fence(brief.attempts, "attempts", brief.nonce)),
+        ("What was tried", fence(attempts_table(brief.run), "attempts", brief.nonce)),
         ("Changes so far", _changes(brief)),
         ("Why the last attempt was dropped", _errors(brief)),
         ("Notes", _other_notes(brief)),
@@ -194,7 +193,7 @@ def tune(brief: Brief) -> str:
 
 def _tune_instructions(brief: Brief) -> str:
     lines = [
-        f"This is attempt {brief.number}{f'/{brief.cap}' if brief.cap else ''}. Make one change that improves the "
+        f"This is attempt {brief.run.number}{f'/{brief.cap}' if brief.cap else ''}. Make one change that improves the "
         "number, then stop: it is measured for you after your turn.",
         "It is kept if the number is better than noise. Otherwise your files are restored, and the attempt stays in "
         "the table below. Don't repeat what was tried.",
@@ -216,7 +215,7 @@ def _tune_instructions(brief: Brief) -> str:
 def promise(brief: Brief) -> str:
     """Return the task with its requirements; in later iterations say why the loop continues, and repeat the task."""
     marker = brief.claim.marker if brief.claim else "<promise>DONE</promise>"
-    if brief.number == 1:
+    if brief.run.number == 1:
         contract = (
             f"{brief.goal}\n\n"
             "Strict requirements for ending this task:\n"
@@ -239,7 +238,7 @@ def promise(brief: Brief) -> str:
 
 
 def supervise(brief: Brief) -> str:
-    prefix = "" if brief.number == 1 else "Continue working on the following:\n\n"
+    prefix = "" if brief.run.number == 1 else "Continue working on the following:\n\n"
     return _with_notes(prefix + _goal_and_claim(brief), brief)
 
 
@@ -279,8 +278,8 @@ def _with_count(brief: Brief, prompt: str) -> str:
     if not brief.counted:
         return prompt
     if brief.cap is None:
-        return f"Iteration {brief.number}.\n\n{prompt}"
-    return f"Iteration {brief.number} of {brief.cap}, {brief.cap - brief.number} remaining.\n\n{prompt}"
+        return f"Iteration {brief.run.number}.\n\n{prompt}"
+    return f"Iteration {brief.run.number} of {brief.cap}, {brief.cap - brief.run.number} remaining.\n\n{prompt}"
 
 
 def fence(text: str, kind: str, nonce: str) -> str:

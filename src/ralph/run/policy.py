@@ -13,7 +13,6 @@ from msgspec import Struct
 from ralph.core import gains, limits, prompts, rules, stuck_rules
 from ralph.core.claims import Claim, Reading
 from ralph.core.model import Note, Opinion, Outcome, Refusal, Replace, Rule, Run, Stop, Wait
-from ralph.core.prompts import progress
 from ralph.core.referees import passed_exams, review_gate
 from ralph.core.secrets import redact_text
 from ralph.errors import UserError
@@ -267,27 +266,24 @@ def make_composer(
 ) -> Callable[[Run, tuple[Note, ...]], str]:
     """Return the function that composes the prompt of each turn."""
     compose = prompts.COMPOSERS[settings.preset]
-    needs_history = settings.preset in ("checks", "tune")
+    shows_diff = settings.preset in ("checks", "tune")
     checks = tuple(redact(check.command) for check in settings.checks)
 
     def composed(run: Run, notes: tuple[Note, ...]) -> str:
         return compose(
             prompts.Brief(
+                run=run,
                 goal=goal(),
-                number=run.number,
                 cap=policy.cap,
                 notes=notes,
-                last=run.present,
                 claim=next((claim for claim in policy.claims if claim.text), None),
                 checks=checks,
-                diff=diff() if needs_history and run.last else "",
-                progress=progress(run) if needs_history else "",
+                diff=diff() if shows_diff and run.last else "",
                 nonce=os.urandom(4).hex(),
                 counted=settings.include_iteration_count_in_prompt,
                 ultrawork=settings.ultrawork,
                 tells_claim=tells_claim,
-                metric=gains.describe_metric(run, settings.tune.command) if settings.preset == "tune" else "",
-                attempts=gains.attempts_table(run) if settings.preset == "tune" else "",
+                measured_by=settings.tune.command,
                 protected=settings.protect.globs,
             )
         )

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import shutil
 import signal
 import subprocess
@@ -531,40 +530,6 @@ def test_the_report_opens_in_a_browser(
     assert opened.startswith("file:///")
     assert opened.strip().endswith("/report.html")
     assert "--open needs an HTML file" in ralph("report", "--open", "--json").err
-
-
-def on_a_terminal(environment: dict[str, str], workspace: Path, *words: str, **env: str) -> str:
-    """Return what a command prints on a terminal."""
-    master, slave = pty.openpty()
-    command = [sys.executable, "-m", "ralph", *words]
-    shown = {**environment, "TERM": "xterm", **env}
-    with subprocess.Popen(command, cwd=workspace, env=shown, stdin=slave, stdout=slave, stderr=slave) as process:
-        os.close(slave)
-        seen = b""
-        while True:
-            try:
-                piece = os.read(master, 65536)
-            except OSError:  # the command has ended
-                break
-            if not piece:
-                break
-            seen += piece
-        process.wait(30)
-    os.close(master)
-    return seen.decode()
-
-
-def test_on_a_terminal_the_users_pager_is_used(
-    ralph: Ralph, agent: Agent, repository: Path, environment: dict[str, str]
-) -> None:
-    ralph("run", "go", "--agent", agent(WORKS), "--quiet")
-    pager = "sed s/^/paged:/"
-    for words in (("diff",), ("show",), ("logs",)):
-        assert "paged:" in on_a_terminal(environment, repository, *words, PAGER=pager)
-        assert "paged:" not in on_a_terminal(environment, repository, *words, PAGER="")
-        assert "paged:" not in ralph(*words, PAGER=pager).out
-    assert "paged:" not in on_a_terminal(environment, repository, "logs", "-f", PAGER=pager)
-    assert "\x1b[" in on_a_terminal(environment, repository, "logs", PAGER=pager)
 
 
 def test_ctrl_c_while_the_checks_run_merges_nothing(

@@ -168,7 +168,7 @@ def on_a_terminal(environment: dict[str, str], workspace: Path) -> Callable[...,
     def run(*words: str, **more: str) -> bytes:
         ours, theirs = pty.openpty()
         command = [sys.executable, "-m", "ralph", *words]
-        env = {**environment, **more, "TERM": "xterm-256color", "PAGER": "cat"}
+        env = {**environment, **more, "TERM": "xterm-256color"}
         with subprocess.Popen(command, cwd=workspace, env=env, stdin=theirs, stdout=theirs, stderr=theirs):
             os.close(theirs)
             seen = b""

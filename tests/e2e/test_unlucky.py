@@ -167,17 +167,10 @@ def test_a_terminal_of_unknown_or_tiny_width_works(
     fake = agent("echo hello")
     assert ralph("run", "g", "-m", "1", "--agent", fake).code == 1
     for words in ("ps -a", "show", "logs", f"run g -m 1 --agent {fake}", "doctor", *(["demo"] if columns else [])):
-        child = terminal(*words.split(), size=(columns, columns), PAGER="cat", TMPDIR=str(tmp_path))
+        child = terminal(*words.split(), size=(columns, columns), TMPDIR=str(tmp_path))
         code, output = ended(child)
         assert "internal error" not in output, words
         assert code in (0, 1), words
-
-
-@pytest.mark.parametrize("pager", ["less '", "no-such-pager", ""])
-def test_without_a_pager_the_terminal_is_used(ralph: Ralph, agent: Agent, terminal: Any, pager: str) -> None:
-    assert ralph("run", "g", "-m", "1", "--agent", agent("echo hello")).code == 1
-    code, said = ended(terminal("logs", PAGER=pager))
-    assert (code, "exhausted" in said) == (0, True)
 
 
 IN_THE_SAME_MOMENT = """

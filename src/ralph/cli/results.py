@@ -12,7 +12,6 @@ from ralph.backlog.accept_work import AcceptedWork, accept_work, discard_work, w
 from ralph.cli.request import one_run, read_run, run_and_number
 from ralph.cli.run import readable
 from ralph.cli.table import DIRECTORY, JSON, Values, command, confirm, folder_of, is_terminal, no_words
-from ralph.cli.watch import paged
 from ralph.cli.work import ends_of_work, merged_range, work_report
 from ralph.core import events
 from ralph.core.proof import Proof
@@ -150,11 +149,10 @@ def _print(chunks: Iterable[bytes]) -> None:
         return
 
     redact = Redactor(secret_values(os.environ)).text
-    with paged() as out:
-        for raw in lines_in(chunks):
-            line = redact(cleaned(raw.decode("utf-8", "replace")))
-            color = "" if os.environ.get("NO_COLOR") else COLORS.get(line[:1], "")
-            print(f"\x1b[{color}m{line}\x1b[0m" if color else line, file=out)
+    for raw in lines_in(chunks):
+        line = redact(cleaned(raw.decode("utf-8", "replace")))
+        color = "" if os.environ.get("NO_COLOR") else COLORS.get(line[:1], "")
+        print(f"\x1b[{color}m{line}\x1b[0m" if color else line)
 
 
 @command(

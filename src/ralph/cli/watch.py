@@ -1,14 +1,10 @@
 """Commands that show runs: `ralph ps`, `show`, `logs`, `ui` and `serve`."""
 
 import os
-import shlex
-import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO
 
 from ralph.cli.request import read_run
 from ralph.cli.run import has_usable_terminal, open_screen
@@ -18,10 +14,8 @@ from ralph.core.text import clean, escaped
 from ralph.errors import UserError, to_install
 from ralph.history.feed import history_now
 from ralph.history.overview import runs_now
-from ralph.process.program import DetachedProcess
-from ralph.process.signals import ignore_ctrl_c
 from ralph.run.options import Option
-from ralph.show.outlet import GLYPHS, choose, terminal_size
+from ralph.show.outlet import choose, terminal_size
 from ralph.show.report import as_json
 from ralph.show.screen import make_screen
 from ralph.show.summary import render_history, run_list
@@ -73,9 +67,8 @@ def show(values: Values, words: list[str]) -> int:
         return 0
 
     style = choose(sys.stdout)
-    with paged() as out:
-        for line in render_history(history, style, load_exam_outputs(run.id)):
-            print(line, file=out)
+    for line in render_history(history, style, load_exam_outputs(run.id)):
+        print(line)
     return 0
 
 
@@ -108,8 +101,7 @@ def logs(values: Values, words: list[str]) -> int:
         return 0
     if run.facts.kind == "work":
         return _log_of_work(lines, bool(values.get("timestamps")))
-    with nullcontext(sys.stdout) if follows else paged() as out:
-        read = _print_events(run, lines, values, out)
+    read = _print_events(run, lines, values)
     now, journal = run_at(run.place), run.folder.journal
     if not read and journal.stat().st_size:
         raise UserError(f"cannot parse {journal}", "was it written by another version of ralph?")
@@ -142,21 +134,16 @@ def _log_of_work(lines: Iterator[bytes], stamped: bool) -> int:
     return 0
 
 
-def _print_events(run: Listed, lines: Iterator[bytes], values: Values, out: IO[str]) -> int:
+def _print_events(run: Listed, lines: Iterator[bytes], values: Values) -> int:
     """Print the events as the screen would; return how many lines could be read."""
     now = 0.0
-    is_terminal = sys.stdout.isatty()
-    color = False if values.get("no_color") else None
-    style = choose(sys.stdout, color=color)
     screen = make_screen(
-        out,
+        sys.stdout,
         verbose=bool(values.get("verbose")),
-        color=style.color,
-        emoji=style.marks is GLYPHS if is_terminal else None,
+        color=False if values.get("no_color") else None,
         live=False,
         waits=True,
         timestamps=bool(values.get("timestamps")),
-        width=terminal_size(sys.stdout, 80)[0] if is_terminal and out is not sys.stdout else None,
         clock=lambda: now,
     )
     screen.belongs_to(run.id)
@@ -172,41 +159,6 @@ def _print_events(run: Listed, lines: Iterator[bytes], values: Values, out: IO[s
             break
     screen.close()
     return read
-
-
-@contextmanager
-def paged() -> Iterator[IO[str]]:
-    """Yield a stream for a person: on a terminal through `$RALPH_PAGER`, `$PAGER` or `less`, else standard output."""
-    if not sys.stdout.isatty():
-        yield sys.stdout
-        return
-
-    words: list[str] = []
-    with suppress(ValueError):  # an unclosed quote
-        words = shlex.split(os.environ.get("RALPH_PAGER", os.environ.get("PAGER", "less")))
-    program = shutil.which(words[0]) if words and words[0] != "cat" else None
-    if not program:
-        yield sys.stdout
-        return
-    reader, writer = os.pipe()
-    env = {"LESS": "FRX", "LV": "-c", **os.environ}
-    with ignore_ctrl_c():
-        try:
-            pager = DetachedProcess.start((program, *words[1:]), env, (reader, 1, 2), new_session=False)
-        except OSError:
-            os.close(writer)
-            yield sys.stdout
-            return
-        finally:
-            os.close(reader)
-        try:
-            with (
-                suppress(BrokenPipeError),  # the user quit the pager
-                open(writer, "w", encoding="utf-8", errors="backslashreplace") as out,
-            ):
-                yield out
-        finally:
-            pager.wait()
 
 
 WEB_PACKAGES = ("anyio", "h11", "segno", "starlette", "uvicorn")

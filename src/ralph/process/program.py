@@ -1,7 +1,7 @@
 """Which file is a program, why it can't be started, and how it is started without a keeper.
 
 Without a keeper are git, which has to end with ralph, and programs that may outlive it: a run in the background, a
-notification, a pager, an editor and a task of a backlog.
+notification, an editor and a task of a backlog.
 """
 
 import math

@@ -287,7 +287,7 @@ def hang_up_with_stdin() -> None:
 
 @contextmanager
 def ignore_ctrl_c() -> Iterator[None]:
-    """While entered, Ctrl-C is for the program that has the terminal, such as a pager."""
+    """While entered, Ctrl-C is for the program that has the terminal, such as an editor."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

@@ -1,7 +1,6 @@
 """§14: the loop from Python, as a program that has threads, signals and children of its own uses it."""
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -169,33 +168,6 @@ def test_prompts_and_answers_of_a_python_agent_are_saved(workspace: Path) -> Non
     (folder,) = (workspace / ".ralph" / "runs").glob("*/iterations/001")
     assert (folder / "prompt.md").read_text().startswith("# Task\n\nt\n")
     assert (folder / "output.md").read_text() == "All is well.\nCOMPLETE"
-
-
-def test_ignored_agents_of_the_settings_are_named_in_one_line(
-    workspace: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (workspace / ".ralph").mkdir()
-    said = {
-        "scm": {"command": "git", "tasks": [], "agent": "codex"},
-        "reviews": {
-            "agent": "no-such-agent",
-            "prompts": [{"name": "r", "prompt": "p", "model": "m"}],
-        },
-        "side": {"model": "openai:gpt-5-mini"},
-    }
-    (workspace / ".ralph" / "settings.json").write_text(json.dumps(said))
-    assert loop(workspace).success
-    journal = next(workspace.glob(".ralph/runs/*/journal.ndjson")).read_text()
-    notices = [one["data"]["text"] for one in map(json.loads, journal.splitlines()) if one["type"] == "notice"]
-    assert [text for text in notices if "takes every turn" in text] == [
-        "your own agent takes every turn: scm.agent, reviews.agent, reviews.prompts[].agent or .model, side.model "
-        "of the settings is ignored"
-    ]
-
-
-def test_without_agents_in_the_settings_there_is_no_notice_about_them(workspace: Path) -> None:
-    assert loop(workspace).success
-    assert "takes every turn" not in next(workspace.glob(".ralph/runs/*/journal.ndjson")).read_text()
 
 
 def test_a_worktree_is_removed_only_if_its_work_exists_elsewhere(repository: Path, git: Callable[..., str]) -> None:

@@ -133,20 +133,22 @@ class TestOnOneWire:
             assert "MINE=mine" in seen
             assert not re.search("LAB_KEY|sk-", seen)
 
-    def test_a_side_model_writes_the_commit_message(self, server, address, settings, ralph, agent, repository, git):
+    def test_another_model_writes_the_commit_message(self, server, address, settings, ralph, agent, repository, git):
         with server.stage(Say("Add the file")) as stage:
-            settings(agents={"cheap": {"model": "lab", "url": address(stage)}}, side={"model": "cheap"})
+            settings(
+                agents={"cheap": {"model": "lab", "url": address(stage)}}, scm={"tasks": ["commit"], "agent": "cheap"}
+            )
             works = agent("echo x > new; echo '<response>DONE</response>'")
-            result = ralph("run", "-p", "x", "--commit", "--check", "true", "--agent", works, "--json")
+            result = ralph("run", "-p", "x", "--check", "true", "--agent", works, "--json")
             assert outcome(result) == (0, "done")
             assert git("log", "-1", "--format=%s").strip() == "Add the file"
-            assert [told["agent"] for told in result.all("agent_started")][1:] == ["side"]
+            assert [told["agent"] for told in result.all("agent_started")][1:] == ["cheap"]
 
-    def test_a_side_model_reviews(self, server, address, settings, ralph, agent):
+    def test_another_model_reviews(self, server, address, settings, ralph, agent):
         with server.stage(Say("Good.\n\nAPPROVE")) as stage:
-            reviews = {"prompts": [{"name": "short", "prompt": "Look at it."}]}
+            reviews = {"agent": "cheap", "prompts": [{"name": "short", "prompt": "Look at it."}]}
             cheap = {"model": "lab", "url": address(stage), "wire": "chat"}
-            settings(agents={"cheap": cheap}, side={"model": "cheap"}, reviews=reviews)
+            settings(agents={"cheap": cheap}, reviews=reviews)
             works = agent("echo x > new; echo '<response>DONE</response>'")
             result = ralph("run", "-p", "x", "--check", "true", "--agent", works, "--json")
             assert outcome(result) == (0, "done")

@@ -75,21 +75,6 @@ def test_a_wrong_duration_is_a_one_line_error(ralph: Ralph, agent: Agent, text: 
     assert "expected a duration" in result.err
 
 
-def notices(result: Any) -> list[str]:
-    return [notice["text"] for notice in result.all("notice") if "so far" in notice["text"]]
-
-
-def test_without_a_budget_the_cost_of_the_run_is_forecast_after_a_third(ralph: Ralph, agent: Agent) -> None:
-    words = ("run", "-p", "x", "--json", "-m", "5", "--agent", agent(f"echo '{turn('work', 0.42)}'"))
-    said = "$0.84 so far, $0.42 an iteration: about $2.10 by iteration 5; --max-cost ends it at a sum that you choose"
-    assert notices(ralph(*words)) == [said]
-    assert notices(ralph(*words, "--max-cost", "9")) == []
-
-
-def test_without_known_costs_there_is_no_forecast(ralph: Ralph, agent: Agent) -> None:
-    assert notices(ralph("run", "-p", "x", "--json", "-m", "5", "--agent", agent("echo work"))) == []
-
-
 def test_a_usage_limit_is_reported_with_the_time_of_day(ralph: Ralph, agent: Agent) -> None:
     limit = 'echo "Claude AI usage limit reached|$(($(date +%s) + 2))"; exit 1'
     agent(f"if [ $N = 1 ]; then {limit}; fi; {SAID_DONE}", "claude")

@@ -81,16 +81,3 @@ def test_the_hint_about_prices_depends_on_whether_the_list_is_installed(codex, n
     words = ("--max-cost", "1", "-m", "1", "--json")
     assert "name its model with --model, or use --max-tokens" in notices(codex(*words))
     assert "name its model with --model and " in notices(codex(*words, **no_prices))
-
-
-def test_a_run_that_is_done_has_no_cost_forecast(codex) -> None:
-    result = codex("--model", "gpt-5", "-m", "3", "--check", "true", "--until", "checks", "--json")
-    assert result.one("run_finished")["iterations"] == 1
-    assert "so far" not in notices(result)
-
-
-def test_a_third_of_the_iterations_is_enough_for_a_cost_forecast(codex) -> None:
-    result = codex("--model", "gpt-5", "-m", "6", "--json")
-    said = [told["text"] for told in result.all("notice") if "so far" in told["text"]]
-    assert len(said) == 1
-    assert "by iteration 6; --max-cost" in said[0]

@@ -57,10 +57,8 @@ class TaskRun:
 
     @property
     def place(self) -> Place:
-        workspace = Path(self._work.workspace)
         return Place(
-            workspace=workspace,
-            home=workspace,
+            home=Path(self._work.workspace),
             run_id=self._assigned.run,
             check_out=self._check_out,
             adapt=self._adapt,

@@ -29,7 +29,7 @@ from ralph.process.descendants import MARK
 from ralph.process.keeper import Keeper
 from ralph.process.process import ASK_TIMEOUT, ask_program
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
-from ralph.run.agents import SIDE, choices, duties, workers
+from ralph.run.agents import choices, duties, workers
 from ralph.run.options import Option
 from ralph.sandbox.discovery import SandboxRequest
 from ralph.sandbox.sandbox import find_bubblewrap, open_sandbox, parse_version
@@ -133,9 +133,8 @@ def _check_chosen_agent(settings: Settings, folder: Path, env: Mapping[str, str]
     why = "" if settings.agent.command else ", the first one installed"
     spare = workers(others)
     then = f"; at a limit: {', '.join(spare)}" if spare else ""
-    side = f"; {settings.side.model} for messages and reviews" if settings.side.model else ""
-    named = "".join(f"; {one.name} for {duties(one)}" for one in others if one.purposes and one.name != SIDE)
-    return Finding("agent", "ok", f"runs here use {first.name}{why}{then}{named}{side}")
+    named = "".join(f"; {one.name} for {duties(one)}" for one in others if one.purposes)
+    return Finding("agent", "ok", f"runs here use {first.name}{why}{then}{named}")
 
 
 def _line(finding: Finding, style: Style) -> str:

@@ -29,7 +29,7 @@ from ralph.process.signals import ANNOUNCEMENT, Deadline, Interrupt, interrupt_o
 from ralph.run import command_options
 from ralph.run.context import Tick
 from ralph.run.launch import Launched
-from ralph.run.plan import Place, prepare, workspace_place
+from ralph.run.plan import Place, prepare
 from ralph.run.play import make_clock, report_refusal
 from ralph.run.play import play as play_plan
 from ralph.run.request import RunRequest
@@ -207,7 +207,7 @@ def play(
     answers: bool = False,
 ) -> tuple[Run, Stop]:
     """Play a run in front of the user. `answers`: the command still has to print what the agent said."""
-    place = place or workspace_place(request)
+    place = place or Place(home=Path(request.workspace))
     run_id = story.run.id if story else place.run_id or new_run_id(time.time())
     settings = request.settings
     screen = make_screen(

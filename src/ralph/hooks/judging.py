@@ -30,7 +30,6 @@ from ralph.run.context import Clock, Context
 from ralph.run.parts import make_parts
 from ralph.run.policy import Policy, load_rules, make_composer, make_policy
 from ralph.run.trees import Trees, make_trees
-from ralph.run.workspace import LocalWorkspace
 from ralph.settings import Settings, settings_files
 from ralph.settings.trust import SettingsWatch
 from ralph.store.folder import RunFolder, prepare, remove_orders
@@ -245,17 +244,7 @@ def open_engine(stack: ExitStack, loop: Loop, settings: Settings, seq: int | Non
     context = _context(stack, loop, settings, seq, refused)
     policy = make_policy(settings, (loop.agent,), own=load_rules(settings.rules, (), Path(loop.root)))
     trees = make_trees(context)
-    workspace = LocalWorkspace(context, policy.claims, trees)
-    workspace.begin()
-    parts = make_parts(
-        policy,
-        context,
-        agent=HostAgent(),
-        workspace=workspace,
-        trees=trees,
-        goal=lambda: loop.task,
-        cap=policy.cap,
-    )
+    parts = make_parts(policy, context, agent=HostAgent(), trees=trees, goal=lambda: loop.task, cap=policy.cap)
 
     def wait(requested: Wait, run: Run) -> None:
         if requested.until:

@@ -45,7 +45,6 @@ NOT_STARTED = (None, 126, 127)  # exit codes: no process, or a shell that cannot
 UNTRUSTED = "workspace has not been trusted"  # Claude Code reports it only on stderr
 TRUST_IT = "this folder was never trusted; start `claude` here once and accept, or resume with --yolo --sandbox"
 BUILTIN = "builtin"
-SIDE = "side"
 
 
 def workers(chosen: Sequence[Choice]) -> tuple[str, ...]:
@@ -144,40 +143,16 @@ def _for_other_purposes(
     for (agent, model), purposes in wanted.items():
         if agent or model:
             named, words = (agent, ()) if agent else (command, _modelless(flags))
-            choice = _choice(named, settings, env, words, model)
-        elif side := settings.side.model:
-            own = settings.agents.get(side)
-            choice = replace(_built_in(own, "" if own else side, (), env), name=SIDE)
-        else:
-            continue
-        yield replace(choice, purposes=tuple(purposes))
+            yield replace(_choice(named, settings, env, words, model), purposes=tuple(purposes))
 
 
-def describe_limits(agents: Sequence[Choice], settings: Settings, folders: tuple[str, ...]) -> Iterator[str]:
-    """Yield what the user should know about settings that the agents ignore.
-
-    Without `agents`, the agent is a Python function. `folders` are outside the workspace: the agent has to write there.
-    """
-    scm, reviews = settings.scm, settings.reviews
-    if not agents:
-        named = {
-            "scm.agent": scm and scm.agent,
-            "reviews.agent": reviews and reviews.agent,
-            "reviews.prompts[].agent or .model": reviews and any(one.agent or one.model for one in reviews.prompts),
-            "side.model": settings.side.model,
-        }
-        if unused := [name for name, value in named.items() if value]:
-            yield f"your own agent takes every turn: {', '.join(unused)} of the settings is ignored"
-        return
-    first, max_turns = agents[0], settings.agent.max_turns
-    request = replace(first.request(), yolo=settings.yolo, sandboxed=settings.sandbox.enabled, folders=folders)
-    if folders and not reaches(first.module, request):
-        where = ", ".join(folders)
-        yield f"this version of {first.name} may not write in {where}, where its work ends: use --yolo, or a newer one"
-    limited = replace(request, max_turns=max_turns)
-    if max_turns and first.module.invocation(limited).argv == first.module.invocation(request).argv:
-        why = "has no option that limits the turns inside an iteration"
-        yield f"{first.name} {why}: agent.maxTurns {max_turns} has no effect"
+def explain_unwritable(agent: Choice, settings: Settings, folders: tuple[str, ...]) -> str:
+    """Return a warning if the agent has to write in `folders`, outside the workspace, and may not; else ""."""
+    request = replace(agent.request(), yolo=settings.yolo, sandboxed=settings.sandbox.enabled, folders=folders)
+    if not folders or reaches(agent.module, request):
+        return ""
+    where = ", ".join(folders)
+    return f"this version of {agent.name} may not write in {where}, where its work ends: use --yolo, or a newer one"
 
 
 def _modelless(flags: tuple[str, ...]) -> tuple[str, ...]:

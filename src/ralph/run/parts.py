@@ -10,7 +10,7 @@ from ralph.agents.prices import price_hint
 from ralph.core import events
 from ralph.core.events import Notice, Tell
 from ralph.core.gains import is_measurable
-from ralph.core.model import Iteration, Note, Review, Run, Turn, Wait
+from ralph.core.model import Iteration, Review, Run, Turn, Wait
 from ralph.core.prompts import own_words
 from ralph.core.referees import (
     ASK_AGAIN,
@@ -30,7 +30,6 @@ from ralph.run.trees import Trees
 from ralph.run.tuning import Tuning
 from ralph.run.workspace import LocalWorkspace
 from ralph.settings import ReviewPrompt, Settings
-from ralph.show.words import money
 from ralph.store.folder import write
 from ralph.store.mailbox import Mail, Mailbox, wait_for_person
 
@@ -38,7 +37,6 @@ LONG_WAIT = 1.5  # seconds; shorter waits are not announced
 DIFF_FILE = ".ralph/review.diff"
 LARGEST_DIFF = 4 << 20  # characters in the file
 
-ComposeTurn = Callable[[Run, tuple[Note, ...]], str]
 Referee = Callable[[Run, Iteration, Parts], Iteration]
 
 
@@ -47,9 +45,9 @@ def make_parts(
     context: Context,
     *,
     agent: Agent,
-    workspace: LocalWorkspace,
     trees: Trees,
     goal: Callable[[], str],
+    goal_file: str = "",
     cap: int | None = None,
     tells_claim: bool = False,
     finished: frozenset[tuple[int, str]] = frozenset(),
@@ -59,23 +57,22 @@ def make_parts(
     """Return the parts of the loop. `finished` are the SCM tasks of earlier iterations that are done; `tuning` measures
     each attempt of a run that optimises a number, and keeps or undoes it."""
     settings, mailbox = context.settings, Mailbox(context.folder.path)
+    workspace = LocalWorkspace(context, policy.claims, trees, goal_file)
+    workspace.begin()
     exams = ExamReferee(context, trees) if settings.exams else None
-    compose = make_composer(
-        settings, policy, goal, diff=trees.diff, redact=context.redact.text, tells_claim=tells_claim
-    )
     reviews = settings.reviews.asked if settings.reviews else ()
     reviewers = [partial(_review, one, goal=goal, context=context, trees=trees) for one in reviews]
     settle = tuning.settle if tuning else None
     followups = make_followups(agent, context, trees=trees, workspace=workspace, finished=finished, settle=settle)
     if settings.max_cost or settings.max_tokens:
         followups.append(warn_if_unmeasured(settings, context.tell))
-    else:
-        compose = with_forecast(compose, policy.cap, context.tell)
     return Parts(
         agent=agent,
         workspace=workspace,
         rules=policy.rules,
-        compose=compose,
+        compose=make_composer(
+            settings, policy, goal, diff=trees.diff, redact=context.redact.text, tells_claim=tells_claim
+        ),
         tell=context.tell,
         wait=_make_wait(context, mailbox),
         followups=(*followups, lambda run, iteration: mailbox.forget(iteration.told)),
@@ -145,23 +142,6 @@ def warn_if_unmeasured(settings: Settings, tell: Tell) -> Callable[[Run, Iterati
             tell(Notice(f"{name} doesn't report its tokens: --max-tokens cannot end this run; use --max-time"))
 
     return warn
-
-
-def with_forecast(compose: ComposeTurn, cap: int, tell: Tell) -> ComposeTurn:
-    """Return `compose` with a side effect: after a third of the iterations it reports what all of them will cost."""
-    is_told = cap < 3
-
-    def composed(run: Run, notes: tuple[Note, ...]) -> str:
-        nonlocal is_told
-        done = run.number - 1
-        if not is_told and done == -(-cap // 3) and (cost := run.usage.cost_usd):
-            is_told = True
-            text = f"{money(cost)} so far, {money(cost / done)} an iteration"
-            about = f"about {money(cost / done * cap)} by iteration {cap}; --max-cost ends it at a sum that you choose"
-            tell(Notice(f"{text}: {about}", "info"))
-        return compose(run, notes)
-
-    return composed
 
 
 def _review(

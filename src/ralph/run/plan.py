@@ -3,7 +3,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from ralph.git.client import require_git
 from ralph.git.worktrees import Worktree
 from ralph.loop import Agent, Parts
 from ralph.process.signals import Deadline
-from ralph.run.agents import choices, describe_limits
+from ralph.run.agents import choices, explain_unwritable
 from ralph.run.context import Context
 from ralph.run.exam_commands import COULD_READ, validate_exams
 from ralph.run.notify import refuse_unsendable
@@ -44,7 +44,6 @@ class Place(Struct, frozen=True, kw_only=True):
     - `end` gets the outcome before the listeners do, without a context if no agent could be started.
     """
 
-    workspace: Path
     home: Path | None
     run_id: str = ""
     task: Path | None = None
@@ -54,12 +53,6 @@ class Place(Struct, frozen=True, kw_only=True):
     check_out: "Callable[[Context, Callable[[Path], None]], Worktree] | None" = None
     adapt: Callable[[Parts, Context], Parts] = lambda parts, context: parts
     end: Callable[[Run, Stop, Context | None], None] = lambda run, stop, context: None
-
-
-def workspace_place(request: RunRequest) -> Place:
-    """Return the place of an ordinary run: its workspace, or a worktree of it."""
-    workspace = Path(request.workspace)
-    return Place(workspace=workspace, home=workspace)
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
@@ -72,7 +65,6 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     id: str
     request: RunRequest
     place: Place
-    env: Mapping[str, str]
     agents: tuple[Choice, ...] = ()
     make_agent: Callable[[Context], Agent] | None = None
     rules: tuple[Rule, ...] = ()
@@ -89,7 +81,6 @@ def prepare(
     rules: Sequence[Rule] = (),
     notices: Sequence[events.Notice] = (),
     story: StoredRun | None = None,
-    env: Mapping[str, str] = os.environ,
     deadline: Deadline | None = None,
     accept_settings: Callable[[str], bool] = lambda difference: False,
 ) -> RunPlan:
@@ -98,20 +89,20 @@ def prepare(
     `deadline` limits the time for git. `accept_settings` gets the settings that changed during an earlier run, as a
     diff, and returns whether the user accepts them.
     """
-    settings, workspace = request.settings, Path(request.workspace)
-    place = place or workspace_place(request)
+    settings, workspace, env = request.settings, Path(request.workspace), os.environ
+    place = place or Place(home=workspace)
     run_id = story.run.id if story else place.run_id or new_run_id(time.time())
     refuse_endless(settings, request.one_shot)
     refuse_unprovable(request, deadline)
     if story is None:  # a resumed run keeps the settings that it began with
-        refuse_untrusted(place.workspace, env, accept_settings)
+        refuse_untrusted(workspace, env, accept_settings)
     target = find_publish_target(request, require_git(workspace, deadline)) if request.pr else None
     validate_exams(settings, request.workspace, env)
     if settings.notify:
         refuse_unsendable(settings.notify)
     if settings.sandbox.enabled:
         validate_sandbox(settings, request.workspace, env, is_in_process=make_agent is not None)
-    rules = load_rules(settings.rules, rules, place.workspace)
+    rules = load_rules(settings.rules, rules, workspace)
     agents: tuple[Choice, ...] = ()
     if make_agent is None:
         try:
@@ -119,14 +110,13 @@ def prepare(
         except UserError as error:
             place.end(Run(id=run_id), Stop(Outcome.FATAL, error.advice), None)
             raise
-    texts = [*describe_limits(agents, settings, place.writable)]
+    texts = [text] if agents and (text := explain_unwritable(agents[0], settings, place.writable)) else []
     if settings.exams and not settings.sandbox.enabled and story is None:
         texts.append(COULD_READ)
     return RunPlan(
         id=run_id,
         request=request,
         place=place,
-        env=env,
         agents=agents,
         make_agent=make_agent,
         rules=tuple(rules),

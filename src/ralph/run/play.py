@@ -37,7 +37,6 @@ from ralph.run.request import RunRequest
 from ralph.run.sandboxing import open_run_sandbox
 from ralph.run.trees import GitTrees, Trees, make_trees
 from ralph.run.tuning import Tuning
-from ralph.run.workspace import LocalWorkspace
 from ralph.settings import settings_files
 from ralph.settings.trust import SettingsWatch
 from ralph.show.report import write_report
@@ -77,6 +76,19 @@ class Played(Struct, frozen=True):
         return True
 
 
+class OpenRun(Struct, frozen=True, kw_only=True):
+    """What the steps of a run share. `tuning` measures the attempts of a run that optimises a number; `publisher` opens
+    a pull request."""
+
+    plan: RunPlan
+    context: Context
+    policy: Policy
+    trees: Trees
+    worktree: Worktree | None
+    tuning: Tuning | None
+    publisher: PullRequestPublisher | None
+
+
 def play(
     plan: RunPlan,
     *,
@@ -93,42 +105,38 @@ def play(
     `listeners` get every event, `sinks` every line of the journal. While `is_read` returns False, listeners may miss
     some of the agent's text. `ticks` are called from time to time while nothing happens.
     """
-    request, settings = plan.request, plan.request.settings
     with ExitStack() as stack:
         interrupt = interrupt or stack.enter_context(Interrupt())
-        clock = clock or make_clock(request, plan.story)
-        deadline = Deadline(interrupt, plan.id, settings.grace, clock.time_left)
-        redact = Redactor(secret_values(plan.env))
+        clock = clock or make_clock(plan.request, plan.story)
+        deadline = Deadline(interrupt, plan.id, plan.request.settings.grace, clock.time_left)
+        redact = Redactor(secret_values(os.environ))
         reporting = partial(report_refusal, plan.id, sinks, interrupt, is_resumed=plan.story is not None)
         with reporting():
             keeper = keeper or stack.enter_context(Keeper.start())
-            orphans = kill_orphans(plan.env, deadline.remaining)
+            orphans = kill_orphans(time_left=deadline.remaining)
             keeper.watch_run(plan.id)
             files = RunFiles(plan, stack)
             teller = files.open(redact, sinks, is_read)
         watched = _watch_settings(plan)
-        with reporting(teller=teller, watched=watched):
+        stack.callback(watched.end)
+        with reporting(teller=teller):
             context = _make_context(plan, files.folder, keeper, teller, redact=redact, clock=clock, deadline=deadline)
             registration = _register(plan, context)
             teller.subscribe(registration, *listeners)
             check_out = plan.place.check_out or partial(_create_worktree, plan)
-            worktree = check_out(context, files.lock) if settings.worktree else None
+            worktree = check_out(context, files.lock) if context.settings.worktree else None
             context = replace(context, root=Path(worktree.workspace)) if worktree else context
             context = _listen(plan, context, registration, teller, ticks=ticks, stack=stack)
             context = _enter_sandbox(plan, context, stack)
             agent = plan.make_agent(context) if plan.make_agent else CliAgent(plan.agents, context)
-            policy = make_policy(settings, workers(plan.agents), request.one_shot, plan.rules, request.green_is_enough)
-            trees = make_trees(context, worktree, request.green_is_enough)
-            run = _begin(plan, trees, deadline)
-            tuning = _open_tuning(context, trees, stack) if settings.preset == "tune" else None
-            publisher = PullRequestPublisher(request, plan.publish_to, context, trees) if plan.publish_to else None
-            parts = _make_parts(plan, policy, context, agent=agent, trees=trees, publisher=publisher, tuning=tuning)
-            context.tell(_run_started(plan, policy, parts, run, worktree))
-            context.tell(*plan.notices, *_notices(plan, orphans, policy, context, trees))
-            run, stop = _run_loop(plan, parts, run, context, trees=trees, tuning=tuning)
-            run = prove_run(run, stop, request, parts=parts, context=context, trees=trees)
-            run, stop = _finish(plan, context, run, stop, publisher=publisher, watched=watched, trees=trees)
-        _leave_report(files.folder, plan)
+            opened, run = _begin(plan, context, worktree, stack)
+            parts = _make_parts(opened, agent)
+            context.tell(_run_started(opened, parts, run))
+            context.tell(*plan.notices, *_notices(opened, orphans))
+            run, stop = _run_loop(opened, parts, run)
+            run = prove_run(run, stop, plan.request, parts=parts, context=context, trees=opened.trees)
+            run, stop = _finish(opened, run, stop, watched)
+        _leave_report(files.folder)
         return Played(run, stop, worktree)
 
 
@@ -144,15 +152,12 @@ def report_refusal(
     interrupt: Interrupt,
     *,
     teller: Teller | None = None,
-    watched: SettingsWatch | None = None,
     is_resumed: bool = False,
 ) -> Iterator[None]:
     """If the run cannot start, write that as its end, because a program may be reading its events."""
     try:
         yield
     except UserError as error:
-        if watched:
-            watched.end()  # the user may edit the settings from now on
         if not is_resumed and not (teller and teller.has_begun):
             write = teller.writer if teller else Writer(run_id, sinks)
             outcome = Outcome.INTERRUPTED if interrupt.level else Outcome.FATAL
@@ -179,9 +184,9 @@ class RunFiles:
         plan, place, settings = self._plan, self._plan.place, self._plan.request.settings
         if place.home is not None:
             prepare(place.home)
-            if not (settings.worktree and place.home == place.workspace):
+            if not (settings.worktree and place.home == Path(plan.request.workspace)):
                 self.lock(place.home)
-        self.folder = place.open((place.home or place.workspace) / ".ralph", plan.id)
+        self.folder = place.open((place.home or Path(plan.request.workspace)) / ".ralph", plan.id)
         self._stack.callback(self.folder.close)
         data = redact(requests.encode(plan.request))
         self._save_copy(data)
@@ -195,7 +200,7 @@ class RunFiles:
         writer = Writer(plan.id, [journal, *sinks], seq=stored.seq, redact=redact, most=most, is_read=is_read)
         teller = Teller(writer, LOOP_EVENTS if plan.request.one_shot else ())
         try:
-            requests.save(plan.id, data, plan.env)
+            requests.save(plan.id, data)
         except UserError as error:
             teller(events.Notice(f"this run cannot be resumed: {error.advice}"))
         return teller
@@ -217,9 +222,10 @@ class RunFiles:
 
 def _watch_settings(plan: RunPlan) -> SettingsWatch:
     """Remember the settings files as they are now."""
-    files = settings_files(plan.place.workspace, plan.env)
+    workspace = Path(plan.request.workspace)
+    files = settings_files(workspace, os.environ)
     files += [Path(plan.request.config)] if plan.request.config else []
-    watched = SettingsWatch(plan.place.workspace, plan.id, files, plan.env)
+    watched = SettingsWatch(workspace, plan.id, files, os.environ)
     watched.begin()
     return watched
 
@@ -234,7 +240,7 @@ def _make_context(
     clock: Clock,
     deadline: Deadline,
 ) -> Context:
-    request, env = plan.request, dict(plan.env)
+    request, env = plan.request, dict(os.environ)
     if request.issue:
         needed = {key for choice in plan.agents for key in choice.module.KEYS}
         env = {name: value for name, value in env.items() if name not in HOST_KEYS or name in needed}
@@ -311,7 +317,7 @@ def _listen(
     if settings.notify:
         notifier = Notifier(
             settings.notify,
-            plan.place.workspace,
+            Path(plan.request.workspace),
             context.folder,
             env=context.env,
             tell=context.tell,
@@ -319,7 +325,7 @@ def _listen(
         )
         stack.callback(notifier.close)
         teller.subscribe(notifier)
-    if problem := enlist(context.folder, plan.env):
+    if problem := enlist(context.folder, os.environ):
         context.tell(events.Notice(problem, "info"))
     every: list[Tick] = [
         *stops,
@@ -341,15 +347,29 @@ def _enter_sandbox(plan: RunPlan, context: Context, stack: ExitStack) -> Context
     return replace(context, sandbox=stack.enter_context(open_run_sandbox(context, plan.agents)))
 
 
-def _begin(plan: RunPlan, trees: Trees, deadline: Deadline) -> Run:
-    """Return a new run; or a resumed one, after killing what its earlier process left running."""
-    story = plan.story
+def _begin(plan: RunPlan, context: Context, worktree: Worktree | None, stack: ExitStack) -> tuple[OpenRun, Run]:
+    """Open what the loop needs. Return it with the new run; or with the resumed one, after killing what its earlier
+    process left running."""
+    request, story = plan.request, plan.story
+    settings, trees = request.settings, make_trees(context, worktree, request.green_is_enough)
+    policy = make_policy(settings, workers(plan.agents), request.one_shot, plan.rules, request.green_is_enough)
     if story is None or story.started is None:
-        return Run(id=plan.id, goal=plan.request.title, base_tree=trees.begin())
-    if not plan.request.settings.keep_children:
-        kill_run(plan.id, time_left=deadline.remaining)
-    trees.begin(story.run.base_tree, story.run.last.number if story.run.last else 0)
-    return story.resumed()
+        run = Run(id=plan.id, goal=request.title, base_tree=trees.begin())
+    else:
+        if not settings.keep_children and context.deadline:
+            kill_run(plan.id, time_left=context.deadline.remaining)
+        trees.begin(story.run.base_tree, story.run.last.number if story.run.last else 0)
+        run = story.resumed()
+    opened = OpenRun(
+        plan=plan,
+        context=context,
+        policy=policy,
+        trees=trees,
+        worktree=worktree,
+        tuning=_open_tuning(context, trees, stack) if settings.preset == "tune" else None,
+        publisher=PullRequestPublisher(request, plan.publish_to, context, trees) if plan.publish_to else None,
+    )
+    return opened, run
 
 
 def _open_tuning(context: Context, trees: Trees, stack: ExitStack) -> Tuning:
@@ -361,43 +381,34 @@ def _open_tuning(context: Context, trees: Trees, stack: ExitStack) -> Tuning:
     return tuning
 
 
-def _make_parts(
-    plan: RunPlan,
-    policy: Policy,
-    context: Context,
-    *,
-    agent: Agent,
-    trees: Trees,
-    publisher: PullRequestPublisher | None,
-    tuning: Tuning | None,
-) -> Parts:
+def _make_parts(opened: OpenRun, agent: Agent) -> Parts:
+    plan, context, trees, publisher = opened.plan, opened.context, opened.trees, opened.publisher
     request, story = plan.request, plan.story
     ProgressFile(context).clear()
     if publisher:
         tell_skipped_hook(context)
-    workspace = LocalWorkspace(context, policy.claims, trees, request.goal_file)
-    workspace.begin()
     finished = {*story.settled} if story else set()
     if story and story.run.last and trees.has_moved(story.run.last):
         # The work was committed, but ralph was killed before it recorded that.
         finished.add((story.run.last.number, "commit"))
     parts = make_parts(
-        policy,
+        opened.policy,
         context,
         agent=agent,
-        workspace=workspace,
         trees=trees,
         goal=request.goal,
+        goal_file=request.goal_file,
         tells_claim=request.tells_claim,
         finished=frozenset(finished),
         referees=(publisher.await_host_checks,) if request.pr == "wait" and publisher else (),
-        cap=None if request.unlimited else policy.cap,
-        tuning=tuning,
+        cap=None if request.unlimited else opened.policy.cap,
+        tuning=opened.tuning,
     )
     return plan.place.adapt(parts, context)
 
 
-def _run_started(plan: RunPlan, policy: Policy, parts: Parts, run: Run, worktree: Worktree | None) -> events.RunStarted:
+def _run_started(opened: OpenRun, parts: Parts, run: Run) -> events.RunStarted:
+    plan, worktree = opened.plan, opened.worktree
     request = plan.request
     rights = {"--yolo": request.settings.yolo, "--sandbox": request.settings.sandbox.enabled}
     return events.RunStarted(
@@ -407,8 +418,8 @@ def _run_started(plan: RunPlan, policy: Policy, parts: Parts, run: Run, worktree
         workspace=request.workspace,
         max_iterations=parts.cap,
         checks=tuple(check.command for check in request.settings.checks),
-        claims=tuple(map(str, policy.claims)),
-        gates=tuple(policy.gates),
+        claims=tuple(map(str, opened.policy.claims)),
+        gates=tuple(opened.policy.gates),
         pid=os.getpid(),
         stuck=request.settings.stuck,
         version=__version__,
@@ -423,82 +434,72 @@ def _run_started(plan: RunPlan, policy: Policy, parts: Parts, run: Run, worktree
     )
 
 
-def _notices(
-    plan: RunPlan, orphans: Sequence[OrphanedRun], policy: Policy, context: Context, trees: Trees
-) -> Iterator[events.Notice]:
+def _notices(opened: OpenRun, orphans: Sequence[OrphanedRun]) -> Iterator[events.Notice]:
     """Yield what the user should know when the run starts."""
+    plan, context, trees = opened.plan, opened.context, opened.trees
     for orphan in orphans:
         yield events.Notice(f"run {orphan.run} was killed earlier; killed what it left running: {orphan}")
     is_explained = plan.request.tells_claim or plan.story or plan.make_agent
-    if not is_explained and (text := explain_missing_claim(context.settings, policy, plan.request.goal())):
+    if not is_explained and (text := explain_missing_claim(context.settings, opened.policy, plan.request.goal())):
         yield events.Notice(text, "info")
     for folder in occupied_above(context.root, Path(trees.git.root)) if trees.git and not trees.worktree else ():
         way_out = "both may change the same files, and --worktree keeps runs apart"
         yield events.Notice(f"another run is running in {folder}: {way_out}")
 
 
-def _run_loop(
-    plan: RunPlan, parts: Parts, run: Run, context: Context, *, trees: Trees, tuning: Tuning | None
-) -> tuple[Run, Stop]:
+def _run_loop(opened: OpenRun, parts: Parts, run: Run) -> tuple[Run, Stop]:
     """Run the loop. If it fails with a bug, record that as the end."""
+    plan = opened.plan
     try:
         is_open = plan.story is not None and plan.story.is_open
         run, stop = run_loop(parts, run, followed=len(run.iterations) - is_open)
-        stop = tuning.finish(run, stop) if tuning else stop
-        plan.place.end(run, stop, context)
+        stop = opened.tuning.finish(run, stop) if opened.tuning else stop
+        plan.place.end(run, stop, opened.context)
         return run, stop
     except BaseException as error:
         if short := shortage(error):
             return run, Stop(Outcome.FATAL, short.advice)
         bug = Stop(Outcome.FATAL, f"internal error: {type(error).__name__}: {error}")
         stop = Stop(Outcome.INTERRUPTED, "KeyboardInterrupt") if isinstance(error, KeyboardInterrupt) else bug
-        _tell_end(context, trees, run, stop)
+        _tell_end(opened, run, stop)
         raise
 
 
-def _finish(
-    plan: RunPlan,
-    context: Context,
-    run: Run,
-    stop: Stop,
-    *,
-    publisher: PullRequestPublisher | None,
-    watched: SettingsWatch,
-    trees: Trees,
-) -> tuple[Run, Stop]:
+def _finish(opened: OpenRun, run: Run, stop: Stop, watched: SettingsWatch) -> tuple[Run, Stop]:
     """Publish the result if that was asked for, and record the end."""
-    settings = plan.request.settings
+    request, context = opened.plan.request, opened.context
     results = (run.baseline or (), *(iteration.checks for iteration in run.iterations))
     red = [check.name for checks in results for check in checks if not check.passed]
     remember_red(context.folder.path.parent.parent, red)
-    if publisher:
-        stop = publisher.finish(run, stop)
+    if opened.publisher:
+        stop = opened.publisher.finish(run, stop)
     # With `looks_only`, a rule has verified the answer.
-    verified = stop.outcome is Outcome.DONE and (settings.verifies or plan.request.looks_only)
+    verified = stop.outcome is Outcome.DONE and (request.settings.verifies or request.looks_only)
     try:
         if changed := watched.end():
             text = f"the settings have changed during the run: {', '.join(changed)}"
             context.tell(events.Notice(f"{text}; the next run asks about it, and so does `ralph trust`"))
-        cap = -1 if plan.request.unlimited else settings.maximum_iterations
-        _tell_end(context, trees, run, stop, cap=cap, verified=verified)
+        _tell_end(opened, run, stop, verified)
     except UserError as error:  # the journal can't be written, but the listeners get the end
         stop = Stop(Outcome.FATAL, error.advice)
-        _tell_end(context, trees, run, stop)
+        _tell_end(opened, run, stop)
     return replace(run, seen=replace(run.seen, elapsed=context.clock.elapsed())), stop
 
 
-def _tell_end(context: Context, trees: Trees, run: Run, stop: Stop, *, cap: int = 0, verified: bool = False) -> None:
-    for event in ending(run, stop, context.clock.elapsed(), cap, verified):
-        if isinstance(event, events.RunFinished) and (worktree := trees.worktree):
+def _tell_end(opened: OpenRun, run: Run, stop: Stop, verified: bool = False) -> None:
+    request, trees = opened.plan.request, opened.trees
+    cap = -1 if request.unlimited else request.settings.maximum_iterations
+    for event in ending(run, stop, opened.context.clock.elapsed(), cap, verified):
+        if isinstance(event, events.RunFinished) and (worktree := opened.worktree):
             untouched = trees.is_untouched()
             event = replace(event, worktree=worktree.path, branch=worktree.branch, untouched=untouched)
-        context.tell(event)
+        opened.context.tell(event)
 
 
-def _leave_report(folder: RunFolder, plan: RunPlan) -> None:
+def _leave_report(folder: RunFolder) -> None:
     """Write the run's report. The outcome stays the same even if that fails: then the traceback goes to a file."""
     try:
-        write_report(folder, plan.env)
+        write_report(folder, os.environ)
     except Exception:  # noqa: BLE001 - any bug
         with suppress(UserError):
             folder.write("report-error.txt", traceback.format_exc().encode("utf-8", "replace"))

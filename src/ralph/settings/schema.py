@@ -226,17 +226,6 @@ class CustomAgent(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ] = "native"
 
 
-class Side(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Who writes commit messages and reviews."""
-
-    model: Annotated[
-        str,
-        about(
-            "A cheap model for them, as PROVIDER:NAME, or one of `agents`; empty: the run's agent.", "openai:gpt-5-mini"
-        ),
-    ] = ""
-
-
 class WorkChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """How `ralph work` works off a backlog."""
 
@@ -467,7 +456,6 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     scm: Annotated[Scm | None, about("What to do once the checks pass; null: nothing.")] = None
     reviews: Annotated[Reviews | None, about("Reviews of each claim; null: none.")] = None
     agents: Annotated[dict[str, CustomAgent], about("Your own agents, by name.")] = {}
-    side: Annotated[Side, about("Who writes commit messages and reviews; the run's agent if left out.")] = Side()
     stream_agent_output: Annotated[bool, about("Show what the agent does while it works.")] = True
     include_iteration_count_in_prompt: Annotated[
         bool, about("Begin each prompt with `Iteration X of Y, Z remaining.`")

@@ -31,6 +31,7 @@ SUCCESSORS = {
 REMOVED = {
     "reviewAfter": "reviews take place at every claim whose checks are green",
     "learn": "keep notes for later runs in a file that your agent reads, such as AGENTS.md",
+    "side": "name the agent for commit messages in `scm.agent`, and that for reviews in `reviews.agent`",
     "guardrailRetryLimit": "a review that asks for changes refuses the claim",
 }
 

@@ -59,7 +59,6 @@ class SupervisedRun:
     def place(self) -> Place:
         path = self.task.path
         return Place(
-            workspace=Path(self._request.workspace),
             home=path,
             task=path,
             writable=(str(path),),
@@ -178,7 +177,6 @@ class ChildRun:
     @property
     def place(self) -> Place:
         return Place(
-            workspace=Path(self._request.workspace),
             home=None,
             run_id=self._folder.id,
             task=self._folder.path,

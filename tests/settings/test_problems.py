@@ -83,7 +83,7 @@ Refusal = Callable[[str | bytes], list[str]]
         (
             '{"until": ["STOP"]}',
             ':1: until[0]: expected "KIND:TEXT" with KIND one of word, response, suffix, promise, tag, file, '
-            'or "checks" alone, got "STOP"; did you mean "word:STOP"?',
+            'or "checks" alone, got "STOP"',
         ),
         ('{"until": []}', ":1: until: expected at least one claim, or no run can end as done"),
         ('{"onLimit": "switch"}', ':1: onLimit: "switch" needs an agent in "then"'),
@@ -106,8 +106,8 @@ def test_an_error_names_line_key_and_valid_values(refusal_of: Refusal, text: str
         ("", ": the file is empty; write {} into it, or delete it"),
         (" \n", ": the file is empty; write {} into it, or delete it"),
         (b"\xef\xbb\xbf", ": the file is empty; write {} into it, or delete it"),
-        ("[]", ": expected an object {…}, got []"),
-        ('"x"', ': expected an object {…}, got "x"'),
+        ("[]", ": expected an object, got []"),
+        ('"x"', ': expected an object, got "x"'),
         ('{"a": 1,\n}', ":2: not valid JSON: expecting property name enclosed in double quotes"),
         ('{"a": 1\n "b": 2}', ":2: not valid JSON: expecting ',' delimiter"),
         ('{"ä": 1 2}', ":1: not valid JSON: expecting ',' delimiter"),
@@ -115,7 +115,7 @@ def test_an_error_names_line_key_and_valid_values(refusal_of: Refusal, text: str
         ('{\n  // no\n  "a": 1}', ":2: not valid JSON: JSON has no comments"),
         ('{"a": [1,\n', ":2: not valid JSON: expecting value"),
         ("{} {}", ":1: not valid JSON: extra data"),
-        ('{"stall": NaN}', ": not valid JSON: NaN is not a number"),
+        ('{"stall": NaN}', ":1: stall: expected a whole number, 0 or more, got nan"),
         ('{"yolo": false,\n "stall": 1e999}', ":2: stall: expected a whole number, 0 or more, got inf"),
         ('{"stall": ' + "9" * 5000 + "}", f": not valid JSON: {TOO_MANY_DIGITS}"),
         (b'{"a":\n "\xff"}', ":2: not UTF-8 text"),
@@ -200,9 +200,3 @@ def test_every_field_has_a_description_of_its_type() -> None:
 
     for field in msgspec.structs.fields(Settings):
         assert describe_type(field.type)
-
-
-def test_at_most_a_hundred_errors_are_listed(files: Any) -> None:
-    lines = files.write(project={f"key{number}": 1 for number in range(2000)}).refusal()
-    assert lines[0] == "more than 100 errors in the settings"
-    assert len(lines) == 101

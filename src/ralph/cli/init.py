@@ -213,13 +213,11 @@ def _try_detected_checks(workspace: Path, dialog: Dialog) -> list[str]:
     runnable = []
     with Keeper.start() as keeper, Interrupt() as interrupt:
         for proposal in proposals:
-            for command in filter(None, (proposal.command, proposal.fallback)):
-                dialog.say(f"Found in {proposal.source}, and tried: {command}", end=" ")
-                (trial,) = try_checks([command], workspace, resolve([]), keeper, interrupt)
-                dialog.say(f"({trial.state}{f': {trial.ending}' if trial.ending else ''})")
-                if trial.state != "not runnable":
-                    runnable.append(command)
-                    break
+            dialog.say(f"Found in {proposal.source}, and tried: {proposal.command}", end=" ")
+            (trial,) = try_checks([proposal.command], workspace, resolve([]), keeper, interrupt)
+            dialog.say(f"({trial.state}{f': {trial.ending}' if trial.ending else ''})")
+            if trial.state != "not runnable":
+                runnable.append(proposal.command)
     return runnable
 
 

@@ -1,11 +1,11 @@
-"""Detect the checks that a project already has, from its files. Nothing is run here.
+"""Detect the checks that a project already has, from its files and from the installed tools. Nothing is run here.
 
 For each purpose (test, lint, types) a recipe of just or make comes before the tools of the languages.
 """
 
 import json
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
 from typing import Any, Literal, get_args
@@ -17,21 +17,40 @@ from ralph.files import read_given
 Purpose = Literal["test", "lint", "types"]
 
 MAX_FILE = 1 << 20  # bytes; larger files are ignored
-_RECIPES: dict[str, Purpose] = {
+RECIPES: dict[str, Purpose] = {
     **dict.fromkeys(("test", "tests", "check"), "test"),
     "lint": "lint",
     **dict.fromkeys(("typecheck", "type-check", "types"), "types"),
 }
 """Recipe names that mean the same everywhere. The first one found wins."""
+PYTHON_RUNNERS = {"uv.lock": "uv", "poetry.lock": "poetry", "pdm.lock": "pdm", "Pipfile.lock": "pipenv"}
+PYTEST_FILES = (
+    *("pyproject.toml", "pytest.ini", "conftest.py", "tests/conftest.py"),
+    *("requirements-dev.txt", "requirements.txt", "Pipfile", "setup.cfg", "tox.ini"),
+)
+"""Files that mention pytest if the project uses it."""
+TEST_FILES = ("test_*.py", "tests/test_*.py", "tests/*/test_*.py", "test/test_*.py")
+PYTHON_TOOLS: tuple[tuple[str, Purpose, str, tuple[str, ...]], ...] = (
+    ("ruff", "lint", "ruff check .", ("ruff.toml", ".ruff.toml")),
+    ("mypy", "types", "mypy .", ("mypy.ini", ".mypy.ini")),
+    ("pyright", "types", "pyright", ("pyrightconfig.json",)),
+)
+"""Name, purpose, command and own files of each tool."""
+NODE_RUNNERS = {
+    "pnpm-lock.yaml": ("pnpm", "pnpm exec"),
+    "yarn.lock": ("yarn", "yarn"),
+    "bun.lock": ("bun", "bunx"),
+    "bun.lockb": ("bun", "bunx"),
+}
+"""What runs a script, and what runs an installed program."""
 
 
 class DetectedCheck(Struct, frozen=True):
-    """A command that could be a check, and the file that shows it. `fallback` works without the project's runner."""
+    """A command that could be a check, and the file that shows it."""
 
     command: str
     purpose: Purpose
     source: str
-    fallback: str = ""
 
 
 def detect_checks(workspace: Path) -> tuple[DetectedCheck, ...]:
@@ -41,16 +60,13 @@ def detect_checks(workspace: Path) -> tuple[DetectedCheck, ...]:
     make = _recipes(workspace, "make", "GNUmakefile", "makefile", "Makefile")
     for recipe in (*just, *make):
         recipes.setdefault(recipe.purpose, recipe)
-    tools = [tool for find in _LANGUAGES for tool in find(workspace) if tool.purpose not in recipes]
+    tools = [tool for find in (_python, _node, _rust, _go) for tool in find(workspace) if tool.purpose not in recipes]
     return tuple(sorted((*recipes.values(), *tools), key=lambda found: get_args(Purpose).index(found.purpose)))
 
 
 def installed_checks(workspace: Path) -> list[str]:
-    """Return the detected checks whose program is installed. If `uv` and the like are missing, drop `uv run` from the
-    command."""
-    choices = ((check.command, check.fallback) for check in detect_checks(workspace))
-    found = (next((one for one in commands if one and which(one.split()[0])), "") for commands in choices)
-    return [command for command in found if command]
+    """Return the detected checks whose program is installed."""
+    return [check.command for check in detect_checks(workspace) if which(check.command.split()[0])]
 
 
 def _recipes(workspace: Path, runner: str, *files: str) -> Iterator[DetectedCheck]:
@@ -66,100 +82,60 @@ def _recipes(workspace: Path, runner: str, *files: str) -> Iterator[DetectedChec
             found.update(names)
         elif all("=" in word or word.startswith("*") for word in names[1:]):
             found.update(names[:1])
-    return (DetectedCheck(f"{runner} {name}", purpose, source) for name, purpose in _RECIPES.items() if name in found)
-
-
-_PYTHON_RUNNERS = {
-    "uv.lock": "uv run ",
-    "poetry.lock": "poetry run ",
-    "pdm.lock": "pdm run ",
-    "Pipfile.lock": "pipenv run ",
-}
+    return (DetectedCheck(f"{runner} {name}", purpose, source) for name, purpose in RECIPES.items() if name in found)
 
 
 def _python(workspace: Path) -> Iterator[DetectedCheck]:
-    project = _document(workspace / "pyproject.toml")
-    tools = _table(project, "tool")
-    runner = next((run for lock, run in _PYTHON_RUNNERS.items() if (workspace / lock).exists()), "")
-    tests, source = _python_tests(workspace, project, tools)
+    tools = _table(_document(workspace / "pyproject.toml"), "tool")
+    runners = (name for lock, name in PYTHON_RUNNERS.items() if (workspace / lock).exists() and which(name))
+    runner = next((f"{name} run " for name in runners), "")
+    tests, source = _python_tests(workspace)
     if tests:
-        yield DetectedCheck(runner + tests, "test", source, tests if runner else "")
-    for tool, (purpose, files, command) in _PYTHON_TOOLS.items():
+        yield DetectedCheck(runner + tests, "test", source)
+    for tool, purpose, command, files in PYTHON_TOOLS:
         if source := "pyproject.toml" if tool in tools else _first(workspace, *files)[0]:
-            plain = command(_table(tools, tool))
-            yield DetectedCheck(runner + plain, purpose, source, plain if runner else "")
+            names_files = tool == "mypy" and {"files", "packages", "modules"} & _table(tools, tool).keys()
+            yield DetectedCheck(runner + ("mypy" if names_files else command), purpose, source)
 
 
-_PYTHON_TOOLS: dict[str, tuple[Purpose, tuple[str, ...], Callable[[dict[str, Any]], str]]] = {
-    "ruff": ("lint", ("ruff.toml", ".ruff.toml"), lambda config: "ruff check ."),
-    "mypy": (
-        "types",
-        ("mypy.ini", ".mypy.ini"),
-        lambda config: "mypy" if {"files", "packages", "modules"} & config.keys() else "mypy .",
-    ),
-    "pyright": ("types", ("pyrightconfig.json",), lambda config: "pyright"),
-}
-
-
-def _python_tests(workspace: Path, project: dict[str, Any], tools: dict[str, Any]) -> tuple[str, str]:
-    """Return how the tests are run, and the file that shows it: a setting, a dependency, or the tests themselves."""
-    of_project = _table(project, "project")
-    dependencies = [
-        *(of_project.get(key) for key in ("dependencies", "optional-dependencies")),
-        project.get("dependency-groups"),
-        _table(tools, "poetry"),
-        *(_table(tools, tool).get("dev-dependencies") for tool in ("uv", "pdm")),
-    ]
-    if "pytest" in tools or "pytest" in str(dependencies):
-        return "pytest -q", "pyproject.toml"
-    if source := _first(workspace, "pytest.ini", "conftest.py", "tests/conftest.py")[0]:
-        return "pytest -q", source
-    for name in ("requirements-dev.txt", "requirements.txt", "Pipfile", "setup.cfg", "tox.ini"):
+def _python_tests(workspace: Path) -> tuple[str, str]:
+    """Return how the tests are run, and the file that shows it."""
+    for name in PYTEST_FILES:
         if "pytest" in _text(workspace / name):
             return "pytest -q", name
-    for pattern in ("test_*.py", "tests/test_*.py", "tests/*/test_*.py", "test/test_*.py"):
+    for pattern in TEST_FILES:
         for path in sorted(workspace.glob(pattern)):
-            inside = path.relative_to(workspace).parent.as_posix()
+            test = path.relative_to(workspace)
             uses_unittest = "import unittest" in _text(path) or "from unittest" in _text(path)
-            run = f"python3 -m unittest discover -s {inside}" if uses_unittest else "pytest -q"
-            return run, path.relative_to(workspace).as_posix()
+            run = f"python3 -m unittest discover -s {test.parent.as_posix()}" if uses_unittest else "pytest -q"
+            return run, test.as_posix()
     return "", ""
-
-
-_NODE_RUNNERS = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun"}
-_NODE_EXECUTES = {"npm": "npx", "pnpm": "pnpm exec", "yarn": "yarn", "bun": "bunx"}
 
 
 def _node(workspace: Path) -> Iterator[DetectedCheck]:
     package = _document(workspace / "package.json")
-    wanted = str(package.get("packageManager", "")).partition("@")[0]
-    locked = next((runner for lock, runner in _NODE_RUNNERS.items() if (workspace / lock).exists()), "npm")
-    runner = wanted if wanted in _NODE_EXECUTES else locked
+    runners = (runner for lock, runner in NODE_RUNNERS.items() if (workspace / lock).exists())
+    runner, execute = next(runners, ("npm", "npx"))
     found: set[Purpose] = set()
     for name, script in _table(package, "scripts").items():
-        purpose = _RECIPES.get(name)
+        purpose = RECIPES.get(name)
         if not purpose or purpose in found or "no test specified" in str(script) or "--watch" in str(script).split():
             continue
         found.add(purpose)
-        yield DetectedCheck(
-            f"{runner} test" if (runner, name) == ("npm", "test") else f"{runner} run {name}", purpose, "package.json"
-        )
-    if (
-        "types" not in found
-        and "typescript" in _table(package, "devDependencies")
-        and _text(workspace / "tsconfig.json")
-    ):
-        yield DetectedCheck(f"{_NODE_EXECUTES[runner]} tsc --noEmit", "types", "tsconfig.json")
+        command = "npm test" if (runner, name) == ("npm", "test") else f"{runner} run {name}"
+        yield DetectedCheck(command, purpose, "package.json")
+    has_typescript = "typescript" in _table(package, "devDependencies") and _text(workspace / "tsconfig.json")
+    if has_typescript and "types" not in found:
+        yield DetectedCheck(f"{execute} tsc --noEmit", "types", "tsconfig.json")
 
 
 def _rust(workspace: Path) -> Iterator[DetectedCheck]:
-    cargo = _document(workspace / "Cargo.toml")
-    if not cargo:
+    text = _text(workspace / "Cargo.toml")
+    if not text:
         return
-    everything = " --workspace" if "workspace" in cargo else ""
+    everything = " --workspace" if "[workspace" in text else ""
     yield DetectedCheck(f"cargo test{everything}", "test", "Cargo.toml")
-    lints = _table(_table(cargo, "workspace") or cargo, "lints")
-    if source := "Cargo.toml" if "clippy" in lints else _first(workspace, "clippy.toml", ".clippy.toml")[0]:
+    if source := "Cargo.toml" if "clippy" in text else _first(workspace, "clippy.toml", ".clippy.toml")[0]:
         yield DetectedCheck(f"cargo clippy{everything} -- -D warnings", "lint", source)
 
 
@@ -167,15 +143,10 @@ def _go(workspace: Path) -> Iterator[DetectedCheck]:
     if not _text(workspace / "go.mod"):
         return
     yield DetectedCheck("go test ./...", "test", "go.mod")
-    linter = _first(workspace, ".golangci.yml", ".golangci.yaml", ".golangci.toml")[0]
-    yield (
-        DetectedCheck("golangci-lint run", "lint", linter)
-        if linter
-        else DetectedCheck("go vet ./...", "lint", "go.mod")
-    )
-
-
-_LANGUAGES: tuple[Callable[[Path], Iterator[DetectedCheck]], ...] = (_python, _node, _rust, _go)
+    if linter := _first(workspace, ".golangci.yml", ".golangci.yaml", ".golangci.toml")[0]:
+        yield DetectedCheck("golangci-lint run", "lint", linter)
+    else:
+        yield DetectedCheck("go vet ./...", "lint", "go.mod")
 
 
 def _first(workspace: Path, *names: str) -> tuple[str, str]:
@@ -194,9 +165,8 @@ def _text(path: Path) -> str:
 def _document(path: Path) -> dict[str, Any]:
     """Return a parsed TOML or JSON file; empty if it can't be parsed, because only a suggestion would be lost."""
     try:
-        if path.suffix == ".toml":
-            return tomllib.loads(_text(path))
-        document = json.loads(_text(path))
+        parse = tomllib.loads if path.suffix == ".toml" else json.loads
+        document = parse(_text(path))
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}

@@ -4,7 +4,6 @@ the command line."""
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,8 +17,6 @@ from ralph.files import config_folder
 from ralph.settings.read import Document, SettingsLayer, read_file
 from ralph.settings.schema import CustomAgent, Settings, parse_duration
 from ralph.settings.validate import KeyPath, Problem, field_types, find_problems, metas_of
-
-MAX_PROBLEMS = 100  # reported at once
 
 PRESETS: dict[str, dict[str, Any]] = {
     "guardrails": {"until": ["response:DONE"], "maximumIterations": 10},
@@ -220,12 +217,10 @@ def _find_layer(layers: list[SettingsLayer], path: KeyPath) -> SettingsLayer:
 
 def _raise_problems(found: Iterable[tuple[SettingsLayer, Problem]]) -> None:
     """Raise all problems as one error, one line each; do nothing if there are none."""
-    found = list(islice(found, MAX_PROBLEMS + 1))
+    found = list(found)
     lines = [f"{layer.locate(problem.path)}: {problem.text}" for layer, problem in found]
     where = "`-h` says what" if all(layer.options for layer, _ in found) else "`ralph schema settings` says what"
     if len(lines) > 1:
-        many = f"more than {MAX_PROBLEMS}" if len(lines) > MAX_PROBLEMS else f"{len(lines)}"
-        lines = [f"{many} errors in the settings", *(f"  {line}" for line in lines[:MAX_PROBLEMS])]
+        lines = [f"{len(lines)} errors in the settings", *(f"  {line}" for line in lines)]
     if lines:
-        is_absent = all(problem.text.startswith("cannot be read") for _, problem in found)
-        raise UserError("\n".join(lines), "name a file that exists" if is_absent else f"{where} is valid")
+        raise UserError("\n".join(lines), f"{where} is valid")

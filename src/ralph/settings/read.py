@@ -20,7 +20,6 @@ from ralph.settings.schema import NotBlank, Settings
 from ralph.settings.validate import KeyPath, Problem, bare_type, field_types, find_problems, is_struct, show_value
 
 MAX_FILE = 1 << 18  # bytes: PyYAML needs seconds for a megabyte
-MAX_DEPTH = 50  # of lists and mappings in YAML
 SECTION = "ralph_loop"
 SECTION_TYPES: dict[str, Any] = {  # keys that are valid only in YAML files
     "max_iterations": Annotated[int, Meta(ge=1, le=100, extra={"expects": "a whole number from 1 to 100"})],
@@ -87,21 +86,17 @@ def _read_json(name: str, text: str) -> SettingsLayer:
         repeated.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         return dict(pairs)
 
-    def refuse_constant(name: str) -> None:
-        raise ValueError(f"{name} is not a number")
-
     try:
-        document = json.loads(text, object_pairs_hook=to_dict, parse_constant=refuse_constant)
+        document = json.loads(text, object_pairs_hook=to_dict)
     except RecursionError:
         raise _BadFileError("nested too deeply") from None
     except json.JSONDecodeError as error:
         is_comment = text.startswith(("//", "/*", "#"), error.pos)
         problem = "JSON has no comments" if is_comment else error.msg[:1].lower() + error.msg[1:]
         raise _BadFileError(f"not valid JSON: {problem}", error.lineno) from None
-    except ValueError as error:  # NaN, or a number with thousands of digits
+    except ValueError as error:  # a number with thousands of digits
         raise _BadFileError(f"not valid JSON: {str(error).partition(';')[0]}") from None
-    if not isinstance(document, dict):
-        raise _BadFileError(f"expected an object {{…}}, got {show_value(document)}")
+    _require_object(document)
     document.pop("$schema", None)
     problems = tuple(Problem((key,), "given twice") for key in repeated)
     return SettingsLayer(name=name, document=document, problems=problems, lines=cache(lambda: _json_lines(text)))
@@ -109,15 +104,13 @@ def _read_json(name: str, text: str) -> SettingsLayer:
 
 def _read_yaml(name: str, text: str) -> SettingsLayer:
     document, lines, repeated = _parse_yaml(text)
+    _require_object(document)
     section: KeyPath = (SECTION,) if SECTION in document else ()
-    ignored = tuple(key for key in document if section and key != SECTION)
-    settings = document.get(SECTION, document)
-    if settings is not None and not isinstance(settings, dict):
-        problem = Problem(section, f"expected a mapping, got {show_value(settings)}")
-        return SettingsLayer(name=name, document={}, problems=(problem,), lines=lambda: lines)
+    settings = (document[SECTION] or {}) if section else document
+    _require_object(settings, f"{SECTION}: ", lines.get(section, 0))
     fields = zip(field_types(Settings), Settings.__struct_fields__, strict=True)
-    file_keys = {key: name for key, name in fields if name in (settings or {})}
-    settings = _rename_keys(settings or {}, Settings)
+    file_keys = {key: name for key, name in fields if name in settings}
+    settings = _rename_keys(settings, Settings)
     depth = len(section)
     problems = [Problem(key[depth:], "given twice") for key in repeated if key[:depth] == section]
     for key, kind in SECTION_TYPES.items():
@@ -136,8 +129,13 @@ def _read_yaml(name: str, text: str) -> SettingsLayer:
         section=section,
         file_keys=file_keys,
         lines=lambda: lines,
-        ignored=ignored,
+        ignored=tuple(key for key in document if section and key != SECTION),
     )
+
+
+def _require_object(value: object, where: str = "", line: int = 0) -> None:
+    if not isinstance(value, dict):
+        raise _BadFileError(f"{where}expected an object, got {show_value(value)}", line)
 
 
 def _rename_keys(value: Any, kind: Any) -> Any:
@@ -181,7 +179,7 @@ def _json_lines(text: str) -> KeyLines:
         return {}
 
 
-def _parse_yaml(text: str) -> tuple[Document, KeyLines, list[KeyPath]]:
+def _parse_yaml(text: str) -> tuple[Any, KeyLines, list[KeyPath]]:
     """Return the document, the line of each key path, and the keys that are given twice."""
     import yaml  # takes longer to import than everything else here, and few runs need it
 
@@ -189,37 +187,31 @@ def _parse_yaml(text: str) -> tuple[Document, KeyLines, list[KeyPath]]:
     repeated: list[KeyPath] = []
     seen = set[int]()
 
-    def build(node: Any, path: KeyPath, room: int) -> Any:
+    def visit(node: Any, path: KeyPath) -> None:
         lines.setdefault(path, node.start_mark.line + 1)
-        if room == 0:
-            raise RecursionError
         if node.id != "scalar" and id(node) in seen:
             raise _BadFileError("not valid YAML: aliases of lists and mappings are not supported", lines[path])
         seen.add(id(node))
         if node.id == "sequence":
-            return [build(item, (*path, index), room - 1) for index, item in enumerate(node.value)]
-        if node.id == "scalar":
-            try:
-                value = loader.construct_object(node)
-            except (ValueError, KeyError, OverflowError):
-                problem = f"{show_value(node.value)} doesn't match its tag"
-                raise _BadFileError(f"not valid YAML: {problem}", lines[path]) from None
-            return value if isinstance(value, str | int | float | None) else node.value
-        result: Document = {}
-        for key, value in node.value:
-            if key.id != "scalar":
-                raise _BadFileError("not valid YAML: a key must be text", key.start_mark.line + 1)
-            inner = (*path, str(key.value))
-            if inner[-1] in result:
-                repeated.append(inner)
-            lines[inner] = key.start_mark.line + 1
-            result[str(inner[-1])] = build(value, inner, room - 1)
-        return result
+            for index, item in enumerate(node.value):
+                visit(item, (*path, index))
+        elif node.id == "mapping":
+            for key, value in node.value:
+                if key.id == "scalar":
+                    key.tag = "tag:yaml.org,2002:str"  # a key such as `on` or `5` is text
+                inner = (*path, str(key.value))
+                if inner in lines:
+                    repeated.append(inner)
+                lines[inner] = key.start_mark.line + 1
+                visit(value, inner)
 
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        document = build(node, (), MAX_DEPTH) if node else None
+        if node is None:
+            return None, {}, []
+        visit(node, ())
+        return loader.construct_document(node), lines, repeated
     except RecursionError:
         raise _BadFileError("nested too deeply") from None
     except yaml.MarkedYAMLError as error:
@@ -228,6 +220,5 @@ def _parse_yaml(text: str) -> tuple[Document, KeyLines, list[KeyPath]]:
         raise _BadFileError(f"not valid YAML: {problem}", mark.line + 1 if mark else 0) from None
     except yaml.YAMLError as error:
         raise _BadFileError(f"not valid YAML: {str(error).splitlines()[0]}") from None
-    if not isinstance(document, dict):
-        raise _BadFileError(f"expected a mapping, got {show_value(document)}")
-    return document, lines, repeated
+    except (ValueError, LookupError, ArithmeticError, AttributeError):  # for example `!!bool 5`
+        raise _BadFileError("not valid YAML: a value doesn't match its tag") from None

@@ -78,10 +78,7 @@ _AS_TEXT = {"pattern": r"^\s*[0-9]"}
 _DURATION = {"expects": 'a duration such as 90, "90s", "5m" or "1h30m"', "metavar": "TIME", "parse": parse_duration}
 _TIME = {**_DURATION, "expects": 'a duration above 0 such as 90, "90s", "5m" or "1h30m"'}
 _SIZE = {"expects": 'a size such as 500000, "512kB", "32MB" or "1GiB"', "metavar": "SIZE", "parse": parse_size}
-_CLAIM = {
-    "expects": '"KIND:TEXT" with KIND one of word, response, suffix, promise, tag, file, or "checks" alone',
-    "suggest": lambda text: f"word:{text}" if text.strip() and ":" not in text and text.isprintable() else "",
-}
+_CLAIM = {"expects": '"KIND:TEXT" with KIND one of word, response, suffix, promise, tag, file, or "checks" alone'}
 _CLAIM_PATTERN = r"^(?:(?:word|response|suffix|promise|tag|file):\s*\S[\s\S]*|checks)$"
 
 FileName = Annotated[str, Meta(extra={"metavar": "FILE"})]

@@ -66,19 +66,11 @@ def find_problems(value: object, kind: Any, path: KeyPath = ()) -> Iterator[Prob
         try:
             msgspec.convert(value, kind)
         except (msgspec.ValidationError, UnicodeError):  # UnicodeError: command lines can contain any bytes
-            near = _suggest_value(value, kind) if isinstance(value, str) else ""
+            near = closest(value, get_args(bare)) if isinstance(value, str) and get_origin(bare) is Literal else ""
             suggestion = f'; did you mean "{near}"?' if near else ""
             yield Problem(path, f"expected {describe_type(kind)}, got {show_value(value)}{suggestion}")
     if isinstance(value, str) and "\0" in value:
         yield Problem(path, "contains a NUL character, which no file name or argument can")
-
-
-def _suggest_value(value: str, kind: Any) -> str:
-    """Return the valid value that was probably meant; empty if none is close."""
-    if get_origin(bare_type(kind)) is Literal:
-        return closest(value, get_args(bare_type(kind)))
-    suggest = next((meta.extra["suggest"] for meta in metas_of(kind) if meta.extra and "suggest" in meta.extra), None)
-    return str(suggest(value)) if suggest else ""
 
 
 def _unknown_key(key: str, known: list[str]) -> str:

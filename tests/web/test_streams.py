@@ -105,7 +105,7 @@ def test_the_page_of_a_removed_run_reloads(subscribe: Callable[..., StreamClient
 
 
 def test_the_board_moves_a_card_when_its_run_asks(subscribe: Callable[..., StreamClient], run: Scene) -> None:
-    page = subscribe("?has=1")
+    page = subscribe("")
     page.until(run.id)
     page.events.clear()
     run.mail.ask("Which of the two?")

@@ -21,7 +21,7 @@ SESSION_LIFETIME = 30 * 86400.0  # seconds
 COOKIE = "ralph"
 FORM = "application/x-www-form-urlencoded"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-_HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?")
+HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?")
 
 
 class Level(IntEnum):
@@ -110,7 +110,7 @@ class Access:
     def origin(self, headers: Headers) -> str:
         """Return the origin in the Host header. Any port is accepted, because a tunnel may end at any port."""
         hosts = headers.getlist("Host")
-        found = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
+        found = HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
         scheme = self._schemes.get(found[1]) if found else None
         if not found or not scheme:
             raise RequestRefused(421, f"unknown Host header: use {self._address} or add --name")

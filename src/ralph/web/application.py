@@ -34,7 +34,7 @@ from ralph.web.run_page import diff_page, iteration_page, report_page, run_page,
 from ralph.web.watching import Register, look_at
 from ralph.web.work_page import work_page, work_report_page
 
-MAX_FIELDS = 50  # of a form or a query
+MAX_FIELDS = 50  # of a form
 PAGES_PER_BROWSER = 4  # rendered at the same time, so that other browsers are served too
 MIN_GZIP_SIZE = 1400  # bytes
 ASSETS = {
@@ -128,7 +128,7 @@ class WebApp:
     def _enter(self, request: Request, form: Mapping[str, str]) -> Response:
         """Show the level of a link. Only the button on that page uses up the link."""
         if request.method == "GET":
-            key = parse_query(request).get("key", "")
+            key = request.query_params.get("key", "")
             level = LEVELS.get(self._folder.link_level(key))
             if level is None:
                 raise RequestRefused(403, LINK_USED)
@@ -155,7 +155,7 @@ class WebApp:
         raise RequestRefused(404, "not found")
 
     async def _events(self, visit: Visit) -> Response:
-        query = parse_query(visit.request)
+        query = visit.request.query_params
         run = query.get("run", "")
         if run:
             await run_in_thread(partial(self._register.find, run))
@@ -163,7 +163,6 @@ class WebApp:
         subscriber = Subscriber(
             topic=(visit.frame, run),
             after=after if run else 0,
-            has=parse_number(query.get("has")),
             browser=visit.browser,
             abort=visit.request.state.connection.transport.abort,
         )
@@ -257,10 +256,6 @@ def log(request: Request, level: Level | None, action: str, run: str = "", resul
 
 def wants_text(request: Request) -> bool:
     return "text/plain" in request.headers.get("Accept", "")
-
-
-def parse_query(request: Request) -> dict[str, str]:
-    return parse_fields(request.scope["query_string"].decode("latin-1"))
 
 
 def parse_fields(encoded: str) -> dict[str, str]:

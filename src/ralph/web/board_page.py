@@ -17,7 +17,6 @@ from ralph.web.pieces import (
     button,
     clock,
     facts_line,
-    fingerprint,
     form,
     page_title,
     place_name,
@@ -45,7 +44,7 @@ def board(survey: Survey, frame: Frame) -> HTMLResponse:
     parts = pieces(survey, frame)
     *sections, title = parts.values()
     body = element("main.board#main", element("h1.hidden", "Runs"), sections)
-    return frame.page(title, frame.bar(), body, live=f"?has={fingerprint(parts)}", has_form=has_form)
+    return frame.page(title, frame.bar(), body, live="", has_form=has_form)
 
 
 def pieces(survey: Survey, frame: Frame) -> dict[str, Html]:

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar, TextIO
-from urllib.parse import urlsplit
 
 import segno
 import uvicorn
@@ -23,7 +22,7 @@ from ralph.errors import UserError
 from ralph.process.descendants import MARK, own_start
 from ralph.process.lifecycle import kill_running_commands
 from ralph.store.serving import LINK_LIFETIME, RunningServer, ServerFolder, running_servers
-from ralph.web.access import LEVELS, Access, BrowserSession
+from ralph.web.access import HOST, LEVELS, Access, BrowserSession
 from ralph.web.application import WebApp
 from ralph.web.live import MAX_STREAMS
 from ralph.web.watching import Register
@@ -149,15 +148,10 @@ def host_names(options: ServeOptions) -> dict[str, str]:
 
 def _parse_host(text: str) -> str:
     """Return a host as it appears in a Host header, without its port."""
-    parts = urlsplit(f"//{text}")
-    try:
-        is_host = bool(parts.hostname) and not parts.path and not parts.username and parts.port is not False
-    except ValueError:
-        is_host = False
-    if not is_host or not text.isascii() or any(char.isspace() for char in text):
+    found = HOST.fullmatch(text.lower())
+    if not found:
         raise UserError(f"--name expects a host name, got {text!r}", "ralph serve --name devbox.example.net")
-    host = parts.hostname or ""
-    return f"[{host}]" if ":" in host else host
+    return found[1]
 
 
 def _address(listener: socket.socket) -> str:

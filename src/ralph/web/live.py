@@ -23,7 +23,7 @@ from ralph.show.plots import Html
 from ralph.store.register import run_at
 from ralph.web import board_page, run_page, work_page
 from ralph.web.access import RequestRefused
-from ralph.web.pieces import Frame, fingerprint
+from ralph.web.pieces import Frame
 from ralph.web.watching import Register, WatchedRun, look_at
 
 run_in_thread = partial(to_thread.run_sync, abandon_on_cancel=True)
@@ -32,7 +32,6 @@ MAX_STREAMS = 256
 STREAMS_PER_BROWSER = 4  # a browser opens at most six connections to one host
 MAX_PENDING = 1 << 20  # bytes
 TICK, LONGEST_PAUSE = 0.1, 1.0  # seconds
-GROWTH_INTERVAL = 5.0  # seconds; how often the growing bars of running tasks are drawn
 KEEPALIVE_INTERVAL = 15.0  # seconds; proxies close connections that stay silent
 RETRY, KEEPALIVE = b"retry: 2000\n\n", b": .\n\n"
 RELOAD = b"event: reload\ndata: .\n\n"
@@ -46,7 +45,6 @@ class Subscriber(Struct, eq=False, kw_only=True):
 
     topic: "TopicName"
     after: int
-    has: int
     browser: str
     abort: Callable[[], None]
     pending: bytearray = field(default_factory=lambda: bytearray(RETRY))
@@ -153,7 +151,7 @@ class Hub:
                 news[name] = None
         self._topics = {name: topic for name, topic in self._topics.items() if news.get(name) is not None}
         found = [one for one in newcomers if one.topic in self._topics]
-        return news, {one: self._topics[one.topic].since(one.after, one.has) for one in found}
+        return news, {one: self._topics[one.topic].since(one.after) for one in found}
 
     def _end(self, subscriber: Subscriber, event: bytes) -> None:
         self._subscribers.pop(subscriber, None)
@@ -190,8 +188,7 @@ def open_topic(frame: Frame, run: str, register: Register) -> "Topic":
 
     def look_at_backlog() -> TopicLook:
         listed = register.find(run)
-        growth = time.time() // GROWTH_INTERVAL if listed.is_alive else 0
-        known = register.work(look_at(listed, 0.0)), register.command_result(run), growth
+        known = register.work(look_at(listed, 0.0)), register.command_result(run)
         return known, lambda: work_page.pieces(register.work(look_at(listed, time.time())), frame)
 
     return Topic(look_at_backlog if run else look_at_board)
@@ -207,7 +204,6 @@ class Topic:
         self._next_look = 0.0
         self._known: object = None
         self._parts: Mapping[str, Html] = {}
-        self._sent: dict[str, int] = {}  # fingerprints
 
     @property
     def pause(self) -> float:
@@ -218,27 +214,20 @@ class Topic:
         """Return what changed since the last call, for all subscribers. Raise `UserError` if they must reload."""
         return format_event(0, self._changed_parts())
 
-    def since(self, after: int, has: int) -> bytes:
-        """Return the events and parts that a new subscriber lacks, up to the last `news`.
-
-        Its page shows the events up to number `after`, and the parts with the fingerprint `has`.
-        """
-        return format_event(0, self._parts_unless(has))
+    def since(self, after: int) -> bytes:
+        """Return all parts, and the events after number `after`, for a new subscriber."""
+        return format_event(0, "".join(self._parts.values()))
 
     def _changed_parts(self) -> str:
         now = time.monotonic()
         if now < self._next_look:
             return ""
         known, render = self._look()
-        before = self._sent
+        before = self._parts
         if known != self._known:  # not only time has passed
             self._known, self._parts = known, render()
-            self._sent = {name: fingerprint({name: html}) for name, html in self._parts.items()}
         self._next_look = now + max(self.interval, 20 * (time.monotonic() - now))
-        return "".join(html for name, html in self._parts.items() if before and before.get(name) != self._sent[name])
-
-    def _parts_unless(self, has: int) -> str:
-        return "" if has == fingerprint(self._parts) else "".join(self._parts.values())
+        return "".join(html for name, html in self._parts.items() if before and before.get(name) != html)
 
 
 class RunTopic(Topic):
@@ -273,10 +262,10 @@ class RunTopic(Topic):
             self._seq = self._stream.seq
             return format_event(self._seq, html + self._changed_parts())
 
-    def since(self, after: int, has: int) -> bytes:
+    def since(self, after: int) -> bytes:
         if after > self._seq or 0 < after < self._stream.begin:
             return RELOAD
-        return format_event(self._seq, self._stream.since(after) + self._parts_unless(has))
+        return format_event(self._seq, self._stream.since(after) + "".join(self._parts.values()))
 
 
 def format_event(number: int, html: str) -> bytes:

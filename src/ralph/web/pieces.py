@@ -5,9 +5,7 @@ agent, a check or a person wrote.
 """
 
 import os
-import re
 import time
-import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 
@@ -23,7 +21,6 @@ from ralph.store.journal import Entry
 from ralph.web.access import Level
 
 _ICONS = {"pause": "M5 3h4v14H5zM11 3h4v14h-4z", "go": "M6 3l11 7-11 7z", "stop": "M4 4h12v12H4z"}
-_CLOCKS = re.compile(r'(data-since="\d+">)[^<]*')
 
 
 class Frame(Struct, frozen=True):
@@ -47,14 +44,17 @@ class Frame(Struct, frozen=True):
         self,
         title: str | Html,
         *body: object,
-        live: str = "",
+        live: str | None = None,
         at: int = 0,
         class_: str = "",
         is_report: bool = False,
         has_form: bool = False,
         status: int = 200,
     ) -> HTMLResponse:
-        """Return a whole page. Without JavaScript it reloads every ten seconds, unless it has a form."""
+        """Return a whole page. `live` is the query of its stream, and `at` the last event that it shows.
+
+        Without JavaScript a live page reloads every ten seconds, unless it has a form.
+        """
         base, class_ = self.base, "report" if is_report else class_
         styles = ("page.css", *(["report.css"] if is_report else []), "drawings.css")
         head = element(
@@ -66,13 +66,13 @@ class Frame(Struct, frozen=True):
             [element("link", rel="stylesheet", href=f"{base}a/{name}") for name in styles],
             element("link", rel="icon", href=f"{base}a/icon.svg", type="image/svg+xml"),
             element("link", rel="manifest", href=f"{base}a/manifest.json"),
-            _REFRESH if live and not has_form else None,
+            _REFRESH if live is not None and not has_form else None,
             element("script", src=f"{base}a/page.js", defer=True),
         )
         skip = element("a.skip", "Skip to content", href="#main")
         said = element("div#said", role="status", aria_live="polite")
-        attributes = {"data_live": f"{base}events{live}" if live else None, "data_at": str(at) if live else None}
-        whole = element("body", skip, *body, said, data_now=f"{time.time():.0f}", class_=class_ or None, **attributes)
+        stream = {} if live is None else {"data_live": f"{base}events{live}", "data_at": str(at)}
+        whole = element("body", skip, *body, said, data_now=f"{time.time():.0f}", class_=class_ or None, **stream)
         html = f"<!doctype html>\n{element('html', head, whole, lang='en')}\n"
         return HTMLResponse(html.encode("utf-8", "replace"), status)
 
@@ -163,11 +163,6 @@ def place_name(path: str) -> str:
 def place_words(path: str) -> str:
     """Return the path with the home folder as ~."""
     return from_home(path, os.environ.get("HOME", ""))
-
-
-def fingerprint(pieces: Mapping[str, str]) -> int:
-    """Return a checksum of the pieces that ignores running clocks."""
-    return zlib.crc32("".join(_CLOCKS.sub(r"\1", html) for html in pieces.values()).encode("utf-8", "replace"))
 
 
 MAX_PIECES = 2000

@@ -13,7 +13,6 @@ from ralph.web.board_page import ending_buttons, waiting_reason
 from ralph.web.pieces import (
     Frame,
     facts_line,
-    fingerprint,
     items,
     mark,
     page_title,
@@ -47,7 +46,7 @@ def work_page(work: WorkSeen, frame: Frame) -> HTMLResponse:
         frame.bar(parts["state"]),
         main,
         parts["steer"],
-        live=f"?run={work.seen.run.id}&has={fingerprint(parts)}",
+        live=f"?run={work.seen.run.id}",
         class_="run-page work-page",
     )
 

@@ -24,14 +24,15 @@ from starlette.types import Receive, Scope, Send
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.history.evidence import evidence_of, patch_of, task_evidence
+from ralph.history.feed import history_now
 from ralph.store.serving import Remembered, ServerFolder
 from ralph.web import actions
 from ralph.web.access import LEVELS, Access, Level, RequestRefused
 from ralph.web.board_page import board, enter_page
-from ralph.web.live import Hub, Subscriber, run_in_thread
+from ralph.web.live import FILES_TIMEOUT, Hub, Subscriber, run_in_thread
 from ralph.web.pieces import Frame, message_page
 from ralph.web.run_page import diff_page, iteration_page, report_page, run_page, text_page
-from ralph.web.watching import Register, look_at
+from ralph.web.watching import Register, WatchedRun, look_at
 from ralph.web.work_page import work_page, work_report_page
 
 MAX_FIELDS = 50  # of a form
@@ -175,19 +176,17 @@ class WebApp:
         listed = self._register.find(run)
         if listed.facts.kind == "work":
             return work_page(self._register.work(look_at(listed, time.time())), visit.frame)
-        watched = self._register.watch(run)
-        watched.wait_for_files(0.15)
-        with watched.lock:
-            return run_page(self._register.view(watched), visit.frame)
+        watched = WatchedRun.open(listed)
+        watched.load_files(FILES_TIMEOUT)
+        return run_page(self._register.view(watched), visit.frame)
 
     def _iteration(self, visit: Visit, run: str, number: str) -> Response:
-        watched = self._register.watch(run)
-        watched.wait_for_files(8.0)
-        history = watched.history()
+        listed = self._register.find(run)
+        history = history_now(listed)
         chapter = next((one for one in history.iterations if one.number == int(number)), None)
         if chapter is None:
             raise RequestRefused(404, f"this run has no iteration {number}")
-        return iteration_page(watched.run, history, chapter, visit.frame)
+        return iteration_page(listed, history, chapter, visit.frame)
 
     def _file(self, visit: Visit, run: str, number: str, what: str) -> Response:
         return text_page(self._register.find(run), int(number), what, visit.frame)
@@ -201,11 +200,8 @@ class WebApp:
         if listed.facts.kind == "work":
             work = self._register.work(look_at(listed, time.time()))
             return work_report_page(work, task_evidence(listed, work.history, os.environ), visit.frame)
-        watched = self._register.watch(run)
-        watched.wait_for_files(8.0)
-        evidence = evidence_of(watched.run.folder, watched.history(), os.environ)  # asks git: not under the lock
-        with watched.lock:
-            return report_page(watched.run, watched.history(), evidence, visit.frame)
+        history = history_now(listed)
+        return report_page(listed, history, evidence_of(listed.folder, history, os.environ), visit.frame)
 
     def _act(self, visit: Visit) -> Response:
         """Carry out an action; answer with its result, or with the reason why it was refused."""

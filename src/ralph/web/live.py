@@ -32,6 +32,7 @@ MAX_STREAMS = 256
 STREAMS_PER_BROWSER = 4  # a browser opens at most six connections to one host
 MAX_PENDING = 1 << 20  # bytes
 TICK, LONGEST_PAUSE = 0.1, 1.0  # seconds
+FILES_TIMEOUT = 0.5  # seconds to wait for the list of changed files; git may hang
 KEEPALIVE_INTERVAL = 15.0  # seconds; proxies close connections that stay silent
 RETRY, KEEPALIVE = b"retry: 2000\n\n", b": .\n\n"
 RELOAD = b"event: reload\ndata: .\n\n"
@@ -181,7 +182,7 @@ TopicLook = tuple[object, Callable[[], Mapping[str, Html]]]
 
 def open_topic(frame: Frame, run: str, register: Register) -> "Topic":
     if run and register.find(run).facts.kind != "work":
-        return RunTopic(register.watch(run), register, frame)
+        return RunTopic(WatchedRun.open(register.find(run)), register, frame)
 
     def look_at_board() -> TopicLook:
         return register.survey(0.0), lambda: board_page.pieces(register.survey(time.time()), frame)
@@ -238,7 +239,7 @@ class RunTopic(Topic):
     def __init__(self, watched: WatchedRun, register: Register, frame: Frame) -> None:
         super().__init__(self._look_at_run)
         self._watched, self._register, self._frame = watched, register, frame
-        self._stream, self._seq = watched.stream, watched.stream.seq
+        self._seq = watched.stream.seq
 
     def _look_at_run(self) -> TopicLook:
         watched, register = self._watched, self._register
@@ -246,7 +247,8 @@ class RunTopic(Topic):
         if run is None:
             raise UserError(f"run {watched.run.id} was removed")
         watched.run = run
-        known = look_at(run, 0.0), watched.stream.seq, watched.files_version, register.command_result(run.id)
+        watched.load_files(FILES_TIMEOUT)
+        known = look_at(run, 0.0), watched.stream.seq, watched.history().files, register.command_result(run.id)
         return known, lambda: run_page.pieces(register.view(watched), self._frame)
 
     @property
@@ -255,17 +257,15 @@ class RunTopic(Topic):
 
     def news(self) -> bytes:
         self._watched.read_new()
-        with self._watched.lock:
-            if self._watched.stream is not self._stream:
-                raise UserError(f"the page of run {self._watched.run.id} lacks events")
-            html = self._stream.since(self._seq)
-            self._seq = self._stream.seq
-            return format_event(self._seq, html + self._changed_parts())
+        html = self._watched.stream.since(self._seq)
+        self._seq = self._watched.stream.seq
+        return format_event(self._seq, html + self._changed_parts())
 
     def since(self, after: int) -> bytes:
-        if after > self._seq or 0 < after < self._stream.begin:
+        stream = self._watched.stream
+        if after > self._seq or 0 < after < stream.begin:
             return RELOAD
-        return format_event(self._seq, self._stream.since(after) + "".join(self._parts.values()))
+        return format_event(self._seq, stream.since(after) + "".join(self._parts.values()))
 
 
 def format_event(number: int, html: str) -> bytes:

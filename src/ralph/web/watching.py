@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -14,7 +13,7 @@ from ralph.core.events import TodoItem
 from ralph.core.state import RunSummary
 from ralph.errors import UserError
 from ralph.files import load_json
-from ralph.history.feed import Feed, facts_now, with_files
+from ralph.history.feed import Feed, News, facts_now, with_files
 from ralph.history.fold import Fold
 from ralph.history.overview import NO_SUCCESSES, RunNow, Successes, latest_successes, run_now
 from ralph.history.run_history import RunHistory
@@ -27,7 +26,7 @@ from ralph.web.access import RequestRefused
 from ralph.web.pieces import RecentPieces
 
 MAX_RUNS = 400  # on the board
-MAX_WATCHED = 16  # runs and backlogs whose history stays in memory
+MAX_WORKS = 16  # backlogs whose history stays in memory
 
 
 class RunSeen(Struct, frozen=True, kw_only=True):
@@ -107,8 +106,6 @@ class Register:
         self.env = env
         self.commands: dict[str, RunningCommand] = {}
         self._works: dict[str, tuple[int, WorkHistory]] = {}  # with the size of the journal
-        self._watched: OrderedDict[str, WatchedRun] = OrderedDict()  # the latest one last
-        self._lock = threading.Lock()
 
     def runs(self) -> list[Listed]:
         """Return all runs, running ones first, then the newest. Runs started by an agent are left out."""
@@ -140,7 +137,7 @@ class Register:
             raise UserError(f"run {run.id} is no longer on record") from None
         known_size, history = self._works.get(run.id, (-1, WorkHistory(run=run.id)))
         if size != known_size:
-            if len(self._works) >= MAX_WATCHED:
+            if len(self._works) >= MAX_WORKS:
                 self._works.clear()
             history = work_history(run)
             self._works[run.id] = (size, history)
@@ -153,23 +150,8 @@ class Register:
             command=self.commands.get(run.id),
         )
 
-    def watch(self, run_id: str) -> "WatchedRun":
-        """Return a run with its history up to now."""
-        run = self.find(run_id)
-        with self._lock:
-            watched = self._watched.pop(run_id, None)
-            if watched is None:
-                watched = WatchedRun(run)
-                watched.begin()
-            watched.run = run
-            self._watched[run_id] = watched
-            while len(self._watched) > MAX_WATCHED:
-                self._watched.popitem(last=False)
-        watched.read_new()
-        return watched
-
     def view(self, watched: "WatchedRun") -> "View":
-        """Return the content of a run's page. The caller holds the run's lock for this and while rendering."""
+        """Return the content of a run's page."""
         history = watched.history()
         return View(
             seen=look_at(watched.run, time.time()),
@@ -186,20 +168,20 @@ class Register:
 
 
 class WatchedRun:
-    """One run with its journal as it grows. Several threads use it: hold `lock` while rendering."""
+    """One run with its journal as it grows."""
 
-    def __init__(self, run: Listed) -> None:
+    def __init__(self, run: Listed, feed: Feed) -> None:
         self.run = run
-        self.lock = threading.RLock()
-
-    def begin(self) -> None:
-        """Start with an empty history, at the beginning of the journal."""
-        self._feed = Feed.open(self.run.folder.journal)
-        self._fold = Fold(self.run.id)
-        self.stream = RecentPieces(self.run.facts.workspace)
-        self.files_version = 0  # counts the updates of the changed files
+        self.stream = RecentPieces(run.facts.workspace)
+        self._feed, self._fold = feed, Fold(run.id)
         self._finished = -1  # iterations whose files were asked for
-        self._files_thread = threading.Thread()
+
+    @classmethod
+    def open(cls, run: Listed) -> "WatchedRun":
+        """Return the run with its journal up to now."""
+        watched = cls(run, Feed.open(run.folder.journal))
+        watched._read(watched._feed.read())
+        return watched
 
     @property
     def todo(self) -> tuple[TodoItem, ...]:
@@ -209,39 +191,32 @@ class WatchedRun:
         return self._fold.as_of(time.time() if self.run.is_alive else 0.0, self.run.state)
 
     def read_new(self) -> None:
-        """Read what was appended to the journal."""
-        with self.lock:
-            if self._feed.is_replaced:  # an agent deleted it, and it was written again
-                replaced = self._feed
-                self.begin()
-                replaced.close()
-            news = self._feed.read()
-            if self._feed.left_out:  # too much was appended to show all of it
-                self.stream = RecentPieces(self.run.facts.workspace)
-            for one in news:
-                self._fold.add(one.event, one.entry.at)
-                if one.is_recent:
-                    if not self.stream.seq:
-                        self.stream.begin = one.entry.seq - 1
-                    self.stream.add(one.entry, one.event)
-            finished = len(self._fold.history.whole)
-            if news and finished != self._finished:
-                self._finished = finished
-                self._files_thread = threading.Thread(target=self._ask_git, args=(self.history(),), daemon=True)
-                self._files_thread.start()
+        """Read what was appended to the journal. Raise `UserError` if a page that shows the rest cannot catch up."""
+        is_replaced, news = self._feed.is_replaced, self._feed.read()
+        if is_replaced or self._feed.left_out:  # an agent deleted it, or too much was appended
+            raise UserError(f"the page of run {self.run.id} lacks events")
+        self._read(news)
 
-    def wait_for_files(self, timeout: float) -> None:
-        """Wait until the list of changed files is up to date, at most `timeout` seconds."""
-        if self._files_thread.is_alive():
-            self._files_thread.join(timeout)
+    def _read(self, news: Sequence[News]) -> None:
+        for one in news:
+            self._fold.add(one.event, one.entry.at)
+            if one.is_recent:
+                if not self.stream.seq:
+                    self.stream.begin = one.entry.seq - 1
+                self.stream.add(one.entry, one.event)
+
+    def load_files(self, timeout: float) -> None:
+        """Ask git which files changed, after another iteration; git may hang, so wait at most `timeout` seconds."""
+        finished = len(self._fold.history.whole)
+        if finished != self._finished:
+            self._finished = finished
+            thread = threading.Thread(target=self._ask_git, args=(self.history(),), daemon=True)
+            thread.start()
+            thread.join(timeout)
 
     def _ask_git(self, history: RunHistory) -> None:
-        """Read what changed after another iteration, in a thread because git may hang."""
         with suppress(UserError):  # the run was removed; the next read reports it
-            files = with_files(history).files
-            with self.lock:
-                self._fold.history.files = files
-                self.files_version += 1
+            self._fold.history.files = with_files(history).files
 
 
 class View(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ All of it is limited in size, without control characters, and with secrets redac
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -20,7 +19,7 @@ from ralph.history.feed import compare_trees, history_of, repository_with_checkp
 from ralph.history.run_history import RunHistory
 from ralph.history.work_history import WorkHistory
 from ralph.store.folder import RunFolder, read_log
-from ralph.store.journal import Entry, JournalReader, decode_entry
+from ralph.store.journal import read_entries
 from ralph.store.register import Listed, run_at
 
 RedactText = Callable[[str], str]
@@ -102,9 +101,6 @@ def lines_in(chunks: Iterable[bytes]) -> Iterator[bytes]:
 MAX_TOTAL = 300_000
 MAX_PER_ITERATION = 24_000
 MIN_PROMPT = 60  # characters; fewer are useless
-_EVENTS = (e.IterationStarted, e.ToolStarted, e.ToolFinished, e.IterationFinished)
-_TYPES = tuple(b'{"type":"%s"' % e.NAMES[kind].encode() for kind in _EVENTS)
-_RECORD, _FAILED = _TYPES[-1], b'"passed":false'
 
 
 class ToolCall(Struct):
@@ -138,13 +134,10 @@ def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) 
     _read_journal(folder.journal, found, room, redact)
     most = room // 6
 
-    @lru_cache(maxsize=1)  # most prompts are the same
-    def prompt_text(prompt: bytes) -> str:
-        return both_ends(_printable(prompt.decode("utf-8", "replace"), redact), most, "\n\n… [cut] …\n\n")
-
     for number, one in found.items() if most >= MIN_PROMPT else ():
         with suppress(OSError):  # an agent may have put something else in its place
-            one.prompt = prompt_text(read_log(folder.path, number, "prompt.md", 200_000).data)
+            prompt = read_log(folder.path, number, "prompt.md", 200_000).data.decode("utf-8", "replace")
+            one.prompt = both_ends(_printable(prompt, redact), most, "\n\n… [cut] …\n\n")
     trees = history.trees()
     trees.pop(0, None)
     patches = compare_trees(history, trees, lambda repository, pairs: patches_between(repository, pairs, room // 2))
@@ -158,7 +151,7 @@ def _read_journal(journal: Path, found: dict[int, Evidence], room: int, redact: 
     """Add tool calls and failed checks from the journal."""
     at, opened = Evidence(), dict[str, ToolCall]()
     most_calls = max(room // 300, 10)
-    for entry in _entries_with_evidence(journal):
+    for entry in read_entries(journal):
         match entry.event():
             case e.IterationStarted() as event:
                 at, opened = found.get(event.iteration, Evidence()), {}
@@ -177,15 +170,6 @@ def _read_journal(journal: Path, found: dict[int, Evidence], room: int, redact: 
                 one = found.get(event.iteration, Evidence())
                 tails = ((short(check.name, 200), _printable(check.tail, redact)) for check in failed)
                 one.tails = {name: tail(text, each, "…") for name, text in tails}
-
-
-def _entries_with_evidence(journal: Path) -> Iterator[Entry]:
-    """Yield the entries that may be evidence. Most lines are skipped without decoding them."""
-    with JournalReader.open(journal) as reader:
-        for line in reader.lines():
-            is_green = line.startswith(_RECORD) and _FAILED not in line
-            if line.startswith(_TYPES) and not is_green and (entry := decode_entry(line)):
-                yield entry
 
 
 def _printable(text: str, redact: RedactText) -> str:

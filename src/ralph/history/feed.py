@@ -17,17 +17,13 @@ from ralph.history.fold import UNCOUNTED, Fold
 from ralph.history.run_history import FactsNow, RunHistory
 from ralph.history.work_history import work_history
 from ralph.store.folder import RunFolder, seen_red
-from ralph.store.journal import Entry, JournalReader, decode_entry, unreadable
+from ralph.store.journal import Entry, JournalReader, decode_entry, read_entries, unreadable
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed, runs_in
 
 TreePair = tuple[str, str]
 Known = TypeVar("Known")
 RECENT = 1 << 19  # bytes before the end of a journal in which a live view shows every event
-# The beginnings of lines that change nothing in the history. Most lines of a journal do, and are not decoded.
-_UNCOUNTED = tuple(b'{"type":"%s"' % e.NAMES[kind].encode() for kind in UNCOUNTED)
-_NOTICE, _DEBUG = b'{"type":"%s"' % e.NAMES[e.Notice].encode(), b'"level":"debug"}}'
-_BEGINNING = b'{"type":"%s"' % e.NAMES[e.IterationStarted].encode()
 
 
 class News(Struct, frozen=True):
@@ -39,7 +35,7 @@ class News(Struct, frozen=True):
 
 
 class Feed:
-    """A growing journal. Far from its end, only the events that change a run's history are decoded.
+    """A growing journal. Far from its end, only the events that change a run's history are read.
 
     `left_out`: the last `read` skipped other events.
     """
@@ -67,35 +63,25 @@ class Feed:
         for line in self._reader.lines():
             is_recent = self._reader.position > recent_from
             self.left_out |= not is_recent
-            if news := _news(line, is_recent) if is_recent else _counted_news(line):
-                found.append(news)
+            entry = decode_entry(line)
+            event = entry.event() if entry else None
+            if entry and event is not None and (is_recent or type(event) not in UNCOUNTED):
+                found.append(News(event, entry, is_recent))
         return found
 
     def close(self) -> None:
         self._reader.close()
 
 
-def _news(line: bytes, is_recent: bool = True) -> News | None:
-    entry = decode_entry(line)
-    event = entry.event() if entry else None
-    return News(event, entry, is_recent) if entry and event is not None else None
-
-
-def _counted_news(line: bytes) -> News | None:
-    """Return None for an event that changes nothing in the history, without decoding it."""
-    is_debug = line.startswith(_NOTICE) and line.rstrip().endswith(_DEBUG)  # one in every turn
-    return None if is_debug or line.startswith(_UNCOUNTED) else _news(line, is_recent=False)
-
-
 def entries_of(path: Path, number: int) -> Iterator[News]:
     """Yield everything from the start of one iteration to the start of the next."""
     is_inside = False
-    with JournalReader.open(path) as reader:
-        for line in reader.lines():
-            if line.startswith(_BEGINNING) and (news := _news(line)):
-                is_inside = isinstance(news.event, e.IterationStarted) and news.event.iteration == number
-            if is_inside and (news := _news(line)):
-                yield news
+    for entry in read_entries(path):
+        event = entry.event()
+        if isinstance(event, e.IterationStarted):
+            is_inside = event.iteration == number
+        if is_inside and event is not None:
+            yield News(event, entry)
 
 
 def history_now(run: Listed) -> RunHistory:
@@ -111,13 +97,14 @@ def history_of(folder: RunFolder, state: str = "", now: float = 0.0, then: Seque
     `state` is the state of a run without an outcome, `now` is the time if it is running, and `then` are events that are
     not in the journal yet.
     """
-    fold, news = Fold(folder.id), None
-    with JournalReader.open(folder.journal) as reader:
-        for news in filter(None, map(_counted_news, reader.lines())):
-            fold.add(news.event, news.entry.at)
+    fold, is_empty = Fold(folder.id), True
+    for entry in read_entries(folder.journal):
+        if (event := entry.event()) is not None:
+            fold.add(event, entry.at)
+            is_empty = False
     for event in then:
         fold.add(event, time.time())
-    if news is None:
+    if is_empty:
         raise UserError(
             f"there is nothing to read in {folder.journal}", "it is empty, or was written by another version of ralph"
         )

@@ -87,11 +87,8 @@ def fold_work(run: str, entries: Iterable[Entry]) -> WorkHistory:
         event = entry.event()
         if event is None:
             continue
-        try:
-            history.board = work_events.apply_event(history.board, event, entry.at)
-        except KeyError:  # about a task whose line was torn
-            continue
         at = entry.at
+        history.board = board_after(history.board, event, at)
         history.began, history.last = history.began or at, at
         match event:
             case work_events.WorkStarted():

@@ -1,7 +1,6 @@
 """The parts of a report: iterations, checks, attempts, refusals, questions, files, evidence, and what exams printed."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import groupby
 
 from msgspec import Struct
@@ -221,7 +220,7 @@ def details(history: RunHistory, one: PastIteration, evidence: Evidence | None =
     if found.calls:
         folds.append(_calls(found, f"{history.worktree or history.workspace}/"))
     if found.prompt:
-        folds.append(_prompt(found.prompt))
+        folds.append(fold("The prompt", element("pre", found.prompt)))
     shown = element("div.evidence", folds) if evidence else None
     inside = element("div.inside", particulars(one, history), shown)
     return element("details.card", summary, inside, id=f"{history.run}-{one.number}")
@@ -235,11 +234,6 @@ def patch_details(evidence: Evidence, command: str) -> Html:
     patches = [[element("p.path", element("code", file.path)), patch_lines(file)] for file in files]
     size = "the beginning" if evidence.patch_is_cut else f"+{added} −{deleted}"
     return fold(f"Changes, {size}", joined(patches, more))
-
-
-@lru_cache(maxsize=1)  # most prompts are the same
-def _prompt(prompt: str) -> Html:
-    return fold("The prompt", element("pre", prompt))
 
 
 def fold(title: str, body: Html, is_open: bool = False) -> Html:

@@ -1,4 +1,4 @@
-"""`ralph bus`: post, read and follow."""
+"""`ralph bus`: post and read."""
 
 import io
 import json
@@ -30,16 +30,12 @@ def given(**values: object) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def post(path: str | None, kind: str, body: str | None, parent: str = "") -> int:
-    return task.post.handler(given(bus=path, type=kind, body=body, parent=parent), [])
+def post(path: str | None, kind: str, body: str | None) -> int:
+    return task.post.handler(given(bus=path, type=kind, body=body), [])
 
 
-def read(path: str | None, since: str | None = None, types: tuple[str, ...] = (), json: bool = False) -> int:
-    return task.read.handler(given(bus=path, since=since, type=types, json=json), [])
-
-
-def follow(path: str, since: str) -> int:
-    return task.follow.handler(given(bus=path, since=since), [])
+def read(path: str | None, types: tuple[str, ...] = (), json: bool = False) -> int:
+    return task.read.handler(given(bus=path, type=types, json=json), [])
 
 
 def objects(out: str) -> list[dict[str, str]]:
@@ -47,7 +43,7 @@ def objects(out: str) -> list[dict[str, str]]:
 
 
 def test_post_prints_the_id_and_read_prints_one_object_per_line(path: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert post(path, "FACT", "it\nworks", parent="MSG-0") == 0
+    assert post(path, "FACT", "it\nworks") == 0
     msg_id = capsys.readouterr().out.strip()
     assert read(path, json=True) == 0
     (message,) = objects(capsys.readouterr().out)
@@ -59,7 +55,6 @@ def test_post_prints_the_id_and_read_prints_one_object_per_line(path: str, capsy
         "project_id": "",
         "task_id": "",
         "run_id": "",
-        "parent": "MSG-0",
     }
 
 
@@ -91,17 +86,11 @@ def test_control_characters_are_not_printed(path: str, capsys: pytest.CaptureFix
     assert body == "red"
 
 
-def test_read_chooses_by_id_and_type(path: str, capsys: pytest.CaptureFixture[str]) -> None:
-    question = MessageBus(path).post("QUESTION", "which?")
-    MessageBus(path).post("INFO", "noise")
-    MessageBus(path).post("ANSWER", "this", parent=question)
-
-    def chosen(**how: object) -> list[str]:
-        read(path, json=True, **how)  # type: ignore[arg-type]
-        return [message["body"] for message in objects(capsys.readouterr().out)]
-
-    assert chosen(since=question) == ["noise", "this"]
-    assert chosen(types=["info", "ANSWER"]) == ["noise", "this"]
+def test_read_chooses_by_type(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, body in (("QUESTION", "which?"), ("INFO", "noise"), ("ANSWER", "this")):
+        MessageBus(path).post(kind, body)
+    read(path, json=True, types=("info", "ANSWER"))
+    assert [message["body"] for message in objects(capsys.readouterr().out)] == ["noise", "this"]
 
 
 def test_a_missing_bus_or_text_is_an_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,39 +126,18 @@ sys.exit(exit_code(lambda: read.handler({'bus': sys.argv[1]}, [])))
     assert process.wait() == 141
 
 
-def test_follow_shows_a_message_when_it_arrives(path: str) -> None:
-    script = "import sys; from ralph.cli.task import follow; follow.handler({'bus': sys.argv[1], 'json': True}, [])"
-    process = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    try:
-        for body in ("one", "two"):
-            MessageBus(path).post("INFO", body)
-            assert json.loads(process.stdout.readline())["body"] == body
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.wait()
-
-
-def test_follow_of_an_unknown_message_is_an_error(path: str) -> None:
-    MessageBus(path).post("INFO", "x")
-    with pytest.raises(UserError, match="no message MSG-9"):
-        follow(path, since="MSG-9")
-
-
 def run(*words: str) -> int:
     return run_cli(["bus", *words])
 
 
 def test_the_commands_take_their_options(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     run("post", "--bus", path, "--type", "QUESTION", "--body", "--which?")
-    question = capsys.readouterr().out.strip()
-    assert run("post", f"--bus={path}", "--body", "", "--parent", question) == 0
+    assert run("post", f"--bus={path}", "--body", "") == 0
     capsys.readouterr()
     assert run("read", "--bus", path, "--json") == 0
     assert [(m["type"], m["body"]) for m in objects(capsys.readouterr().out)] == [
         ("QUESTION", "--which?"),
         ("INFO", ""),
     ]
-    run("read", "--bus", path, "--since", question, "--type", "fact", "--type", "info", "--json")
-    assert [message["parent"] for message in objects(capsys.readouterr().out)] == [question]
+    run("read", "--bus", path, "--type", "fact", "--type", "info", "--json")
+    assert [message["type"] for message in objects(capsys.readouterr().out)] == ["INFO"]

@@ -165,7 +165,7 @@ def test_options_for_compatibility_are_only_in_the_long_help(ralph: Ralph) -> No
 NO_SETTINGS = {
     *("prompt", "prompt_file", "issue", "comments", "directory", "config"),  # what to do, and where
     *("json", "quiet", "verbose", "dry_run", "detach"),  # how to show it
-    *("root", "project", "task", "resume", "parent"),  # which task
+    *("root", "project", "task"),  # which task
     *("target", "db", "output", "yes", "max_cost", "max_time"),  # of a whole backlog
 }
 OTHER_SPELLINGS = {

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ def bodies(path: Path) -> list[str]:
 
 
 def test_a_message_is_a_line_of_json(path: Path) -> None:
-    msg_id = post(path, "INFO", "hello\nworld", project="p", task="t", run="r", parent="MSG-0")
+    msg_id = post(path, "INFO", "hello\nworld", project="p", task="t", run="r")
     digits = re.sub(r"\D", "", msg_id.rpartition("-")[0])
     ts = "{}-{}-{}T{}:{}:{}.{}Z".format(*re.fullmatch(r"(....)(..)(..)(..)(..)(..)(......)", digits).groups())  # type: ignore[union-attr]
     assert json.loads(path.read_text()) == {
@@ -41,7 +40,6 @@ def test_a_message_is_a_line_of_json(path: Path) -> None:
         "project_id": "p",
         "task_id": "t",
         "run_id": "r",
-        "parent": "MSG-0",
     }
     assert path.read_text().count("\n") == 1
 
@@ -82,18 +80,6 @@ def test_a_body_of_ten_megabytes_is_read_back(path: Path) -> None:
 def test_invalid_text_becomes_question_marks(path: Path) -> None:
     post(path, "INFO", "cut emoji: \ud83d, not UTF-8: \udcff")
     assert bodies(path) == ["cut emoji: ?, not UTF-8: ?"]
-
-
-def test_since_returns_the_later_messages(path: Path) -> None:
-    ids = [post(path, "INFO", f"body {n}") for n in range(20)]
-    for n, msg_id in enumerate(ids):
-        assert [message.msg_id for message in MessageBus(path).read(since=msg_id)] == ids[n + 1 :]
-
-
-def test_since_an_unknown_message_is_an_error(path: Path) -> None:
-    post(path, "INFO", "MSG-1")
-    with pytest.raises(UserError, match="no message MSG-1"):
-        list(MessageBus(path).read(since="MSG-1"))
 
 
 def test_messages_can_be_filtered_by_type(path: Path) -> None:
@@ -182,20 +168,6 @@ def test_a_reader_starts_over_when_the_file_was_replaced(path: Path) -> None:
     path.unlink()
     post(path, "INFO", "new")
     assert [message.body for message in reader.messages()] == ["new"]
-
-
-def test_follow_returns_existing_and_new_messages_until_it_is_stopped(path: Path) -> None:
-    first = post(path, "INFO", "seen before")
-    post(path, "INFO", "there")
-    stop = threading.Event()
-    following = MessageBus(path).follow(stop, first, interval=0.001)
-    assert next(following).body == "there"
-    writer = threading.Thread(target=post, args=(path, "INFO", "arrived"))
-    writer.start()
-    assert next(following).body == "arrived"
-    writer.join()
-    stop.set()
-    assert list(following) == []
 
 
 WRITER = """

@@ -45,7 +45,9 @@ WAITS = {
 
 
 @pytest.mark.parametrize("way", WAITS)
-def test_a_waiting_task_stays_stopped_until_it_is_resumed(task: Any, agent: Agent, way: str) -> None:
+def test_a_waiting_task_stays_stopped_until_it_is_resumed(
+    task: Any, agent: Agent, ralph: Callable[..., Any], way: str
+) -> None:
     """Each way in which an agent can ask to wait."""
     fake = agent(f"if [ $N = 1 ]; then {WAITS[way]}; else {DONE}; fi")
     assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
@@ -53,7 +55,7 @@ def test_a_waiting_task_stays_stopped_until_it_is_resumed(task: Any, agent: Agen
     assert again.returncode == 0
     assert "ralph: stopped" in again.stderr.rstrip().splitlines()[-1]
     assert len(task.attempts()) == 1, "the marker is still there"
-    assert task.supervise("--agent", fake, "--resume").returncode == 0
+    assert ralph("resume", "-C", str(task.folder.path)).code == 0
     first, second = task.attempts()
     assert (first.attempt, second.attempt) == (1, 1)
     assert task.folder.done.exists()
@@ -209,17 +211,17 @@ def test_notes_for_a_killed_supervisor_are_delivered_once_by_the_next_one(
 
 
 def test_a_done_file_of_an_agent_that_outlived_its_supervisor_does_not_count(
-    task: Any, agent: Agent, pipe: Pipe, mark: Any
+    task: Any, agent: Agent, ralph: Callable[..., Any], pipe: Pipe, mark: Any
 ) -> None:
     started, go = pipe("started"), pipe("go")
     late = f"trap 'read word < {go}; {DONE}; exit' TERM; echo $$ > {started}; sleep {mark.seconds} & wait"
     wait = 'while kill -0 $(cat old) && ! [ -e "$TASK_FOLDER/DONE" ]; do sleep 0.01; done'
     fake = agent(f"[ $N = 1 ] && {{ {late}; }}; exec 3<> {go}; echo go >&3; {wait}")
-    process = task.start("--agent", fake, "--prompt", "x")
+    process = task.start("--agent", fake, "--prompt", "x", "--max-restarts", "1")
     (task.workspace / "old").write_text(started.read())
     process.kill()
     process.communicate()
-    assert task.supervise("--agent", fake, "--resume", "--max-restarts", "1").returncode == 1
+    assert ralph("resume", "-C", str(task.folder.path)).code == 1
 
 
 def test_two_supervisors_do_not_share_a_task(task: Any, agent: Agent, pipe: Pipe) -> None:

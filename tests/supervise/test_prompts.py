@@ -16,8 +16,10 @@ def test_the_first_prompt_becomes_task_md(task: Any, agent: Agent, prompts: Prom
     fake = agent(DONE)
     task.supervise("--agent", fake, "--prompt", "First.\n")
     assert task.folder.prompt.read_text() == "First.\n"
-    task.supervise("--agent", fake, "--resume", "--prompt", "Second.")
-    task.supervise("--agent", fake, "--resume")
+    task.folder.done.unlink()
+    task.supervise("--agent", fake, "--prompt", "Second.")
+    task.folder.done.unlink()
+    task.supervise("--agent", fake)
     assert task.folder.prompt.read_text() == "First.\n", "it is never written over"
     assert prompts() == ["First.", "Second.", "First."], "a prompt that is given wins for its run"
 
@@ -77,7 +79,8 @@ def test_a_known_agent_gets_explanations_that_its_prompt_lacks(task: Any, agent:
     assert "ralph bus post" in asked
     assert "ralph job --prompt" in asked
     said = f"Build it, then create {task.folder.done}; say so on the bus; use `ralph job`."
-    task.supervise("--agent", "claude", "--prompt", said, "--resume")
+    task.folder.done.unlink()
+    task.supervise("--agent", "claude", "--prompt", said)
     assert prompts("claude")[1] == said
 
 

@@ -193,7 +193,7 @@ SECTIONS = {
     "Root agents and their children": {
         "task": "restart an agent until it writes DONE",
         "job": "start a child agent",
-        "bus": "post to a message bus, read it, follow it",
+        "bus": "post to a message bus, read it",
     },
     "For programs and shells": {
         "schema": "print the JSON Schema of events or settings",

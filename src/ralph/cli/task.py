@@ -2,8 +2,6 @@
 
 import os
 import sys
-import threading
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -18,7 +16,7 @@ from ralph.process.keeper import Keeper
 from ralph.run import command_options
 from ralph.run.options import Option
 from ralph.settings import Protection
-from ralph.supervise.bus import Message, MessageBus, timestamp
+from ralph.supervise.bus import MessageBus, timestamp
 from ralph.supervise.supervision import ChildRun, supervise_task
 from ralph.supervise.task import RunInfo, TaskFolder, current_task, task_folder
 
@@ -47,8 +45,7 @@ def task(values: dict[str, Any], words: list[str]) -> int:
             return explain(request, sources, sys.stdout)
         folder.save_prompt(request.goal() if has_goal else None)
         notices = verbose_notices(request, sources) if shown.verbose else ()
-        place = supervise_task(request, reopens="resume" in values)
-        _, stop = play(request, keeper, shown, place=place, notices=notices)
+        _, stop = play(request, keeper, shown, place=supervise_task(request), notices=notices)
         return stop.outcome.exit_code
 
 
@@ -67,9 +64,9 @@ def job(values: dict[str, Any], words: list[str]) -> int:
     with Keeper.start() as keeper:
         if "RALPH_SANDBOX" in os.environ:
             raise UserError("child runs can't be started in a sandbox", "run the task without --sandbox")
-        folder, parent = parent_task(values)
+        folder, parent = parent_task()
         # Create the run before anything else: the supervisor may be about to look for running children.
-        info = folder.create_run("", parent=values.get("parent", parent))
+        info = folder.create_run("", parent=parent)
         try:
             return _play_job(values, words, keeper, folder, info)
         except UserError as error:
@@ -97,37 +94,25 @@ def _play_job(values: dict[str, Any], words: list[str], keeper: Keeper, folder: 
     shown, child = Shown.parse({**values, "quiet": not values.get("verbose")}), ChildRun(request, folder, info)
     run, stop = play(request, keeper, shown, place=child.place, ticks=[child.watch_supervisor], answers=not shown.json)
     if run.last and not shown.json and (text := run.last.turn.text).strip():
-        try:
-            sys.stdout.write(text.rstrip("\n") + "\n")
-            sys.stdout.flush()
-        except BrokenPipeError:  # the caller has ended before this child run
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print(text.rstrip("\n"))
     return stop.outcome.exit_code
 
 
-def parent_task(values: dict[str, Any]) -> tuple[TaskFolder, str]:
-    """Return the task that the options name, else the one whose agent calls this, and the id of the calling run."""
+def parent_task() -> tuple[TaskFolder, str]:
+    """Return the task whose agent calls this, and the id of the calling run."""
     found = current_task(os.environ)
-    if any(name in values for name in NAMES):
-        found = task_named(values), found[1] if found else ""
     if found is None:
-        hint = "call it from a supervised agent, or name the task with --root, --project and --task"
-        raise UserError("not called by the agent of a task: TASK_FOLDER is not set", hint)
-    if not found[0].path.is_dir():
-        raise UserError(f"no task {found[0].name} in {found[0].root}", "`ralph task` with these options starts it")
+        raise UserError("not called by the agent of a task: TASK_FOLDER is not set", "start it with `ralph task`")
     return found
 
 
 BUS = Option("--bus FILE", "The bus; by default $MESSAGE_BUS.")
-SINCE = Option("--since ID", "Only what comes after this message.")
-TYPES = Option("--type TYPE ...", "Only this type; may be repeated.")
 
 
 @command(
     BUS,
     Option("--type TYPE", "INFO (default), FACT, QUESTION, ..."),
     Option("--body TEXT", "The text; without it, stdin is read."),
-    Option("--parent ID", "The message that this one answers."),
 )
 def post(values: dict[str, Any], words: list[str]) -> int:
     """Append a message and print its id."""
@@ -138,28 +123,25 @@ def post(values: dict[str, Any], words: list[str]) -> int:
             raise UserError("the message is empty", "give --body TEXT, or pipe the text in")
         body = sys.stdin.buffer.read().decode("utf-8", "replace")
     project, task, run = (os.environ.get(f"JRUN_{name}", "") for name in ("PROJECT_ID", "TASK_ID", "ID"))
-    kind, parent = values.get("type", "INFO"), values.get("parent", "")
-    print(target.post(kind, body, project=project, task=task, run=run, parent=parent))
+    print(target.post(values.get("type", "INFO"), body, project=project, task=task, run=run))
     return 0
 
 
-@command(BUS, SINCE, TYPES, JSON)
+@command(BUS, Option("--type TYPE ...", "Only this type; may be repeated."), JSON)
 def read(values: dict[str, Any], words: list[str]) -> int:
     """Print the messages."""
     no_words(words, "name the bus with --bus")
     target = named_bus(values)
     if not os.path.lexists(target.path):
         raise UserError(f"no message bus {target.path}", "its first message creates it: `ralph bus post`")
-    _print_messages(target.read(values.get("since"), values.get("type", ())), bool(values.get("json")))
-    return 0
-
-
-@command(BUS, SINCE, TYPES, JSON)
-def follow(values: dict[str, Any], words: list[str]) -> int:
-    """Print the messages as they arrive."""
-    no_words(words, "name the bus with --bus")
-    messages = named_bus(values).follow(threading.Event(), values.get("since"), values.get("type", ()))
-    _print_messages(messages, bool(values.get("json")))
+    for message in target.read(values.get("type", ())):
+        if values.get("json"):
+            line = escaped(msgspec.json.encode(message))
+        else:
+            run = f" run={message.run}" if message.run else ""
+            line = clean(f"[{message.ts}] {message.type} {message.msg_id}{run}\n{message.body}\n").encode()
+        sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
     return 0
 
 
@@ -171,15 +153,4 @@ def named_bus(values: dict[str, Any]) -> MessageBus:
     return MessageBus(path)
 
 
-def _print_messages(messages: Iterable[Message], json: bool) -> None:
-    out = sys.stdout.buffer
-    for one in messages:
-        if json:
-            out.write(escaped(msgspec.json.encode(one)) + b"\n")
-        else:
-            ids = "".join(f" {name}={value}" for name, value in (("run", one.run), ("re", one.parent)) if value)
-            out.write(clean(f"[{one.ts}] {one.type} {one.msg_id}{ids}\n{one.body}\n\n").encode())
-        out.flush()
-
-
-bus = command_group("bus", "The message bus of a task or project.", post, read, follow)
+bus = command_group("bus", "The message bus of a task or project.", post, read)

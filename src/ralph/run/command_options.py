@@ -140,18 +140,13 @@ TUNE = (
     *OLD,
 )
 
-WHICH_TASK = group(
-    "Task",
-    Option("--root DIR", "The folder of all projects."),
-    Option("--project NAME", "The project; a folder in the root."),
-    Option("--task NAME", "The task; a folder in the project."),
-)
 _PROMPTS = without(GOAL, "spec", "issue", "comments")
 TASK = (
-    *WHICH_TASK,
     *group(
         "Task",
-        Option("--resume", "Remove the marks DONE and WAIT_WITHOUT_RESTART first."),
+        Option("--root DIR", "The folder of all projects."),
+        Option("--project NAME", "The project; a folder in the root."),
+        Option("--task NAME", "The task; a folder in the project."),
     ),
     *_PROMPTS,
     *AGENT,
@@ -169,8 +164,6 @@ TASK = (
     *OLD,
 )
 JOB = (
-    *WHICH_TASK,
-    *group("Task", Option("--parent ID", "The run that this one is a child of (default: $JRUN_ID).")),
     *_PROMPTS,
     *AGENT,
     *only(LIMITS, "max_time", "turn_timeout", "idle_timeout", "grace"),

@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ralph.core import events
+from ralph.core.limits import IDLE_TIMEOUT
 from ralph.core.model import Turn
 from ralph.core.rules import WAIT_EXIT_CODE
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.process.descendants import start_of
+from ralph.settings import Settings
 from ralph.store.folder import RunFolder, TurnFolder
 from ralph.supervise.bus import timestamp
 from ralph.supervise.task import RunInfo, RunStatus, TaskFolder
-
-Timeouts = Mapping[str, float | None]
-"""The time limits of a turn in seconds, by the name that `Turn.ended_by` has for them."""
 
 
 class Announcer:
@@ -52,10 +51,10 @@ class Announcer:
 class AttemptFolders(RunFolder):
     """The folder of a supervisor's run. Prompt and output of each attempt are in a folder in the task's `runs/`."""
 
-    def __init__(self, ralph: Path, run_id: str, announcer: Announcer, cap: int, timeouts: Timeouts) -> None:
+    def __init__(self, ralph: Path, run_id: str, announcer: Announcer, settings: Settings) -> None:
         super().__init__(ralph, run_id)
         self.last: Attempt | None = None
-        self._announcer, self._cap, self._timeouts = announcer, cap, timeouts
+        self._announcer, self._settings, self._cap = announcer, settings, settings.maximum_iterations
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -70,7 +69,7 @@ class AttemptFolders(RunFolder):
             self._announce_restart(self.last)
             self.last.close()
         info = self._announcer.task.create_run(agent, attempt=number)
-        self.last = Attempt(info, self._announcer, self._timeouts)
+        self.last = Attempt(info, self._announcer, self._settings)
         verb = "Starting" if number == 1 else "Restarting"
         self._announcer.post("INFO", f"{verb} agent (attempt {number}/{self._cap})")
         return self.last
@@ -96,9 +95,9 @@ class AttemptFolders(RunFolder):
 class JobFolder(RunFolder):
     """The folder of a child run, in the task's `runs/`."""
 
-    def __init__(self, info: RunInfo, announcer: Announcer, timeouts: Timeouts) -> None:
+    def __init__(self, info: RunInfo, announcer: Announcer, settings: Settings) -> None:
         super().__init__(announcer.task.runs.parent, info.run_id)
-        self.last = Attempt(info, announcer, timeouts)
+        self.last = Attempt(info, announcer, settings)
 
     def close(self) -> None:
         self.last.close()
@@ -113,13 +112,13 @@ class Attempt(TurnFolder):
 
     stdout_name, stderr_name = "agent-stdout.txt", "agent-stderr.txt"
 
-    def __init__(self, info: RunInfo, announcer: Announcer, timeouts: Timeouts) -> None:
+    def __init__(self, info: RunInfo, announcer: Announcer, settings: Settings) -> None:
         task = announcer.task
         super().__init__(str(task.runs / info.run_id), task.environment(info.run_id, info.parent_run_id))
         self.id, self.number = info.run_id, info.attempt
         self.turn: Turn | None = None
         self._name = f"attempt {info.attempt}" if info.attempt else "job"
-        self._agent, self._announcer, self._timeouts = info.agent, announcer, timeouts
+        self._agent, self._announcer, self._settings = info.agent, announcer, settings
         announcer.run = info.run_id
 
     def scratch(self) -> str:
@@ -147,8 +146,9 @@ class Attempt(TurnFolder):
         )
         took = go_duration(round(turn.duration, 3))
         self._announcer.post("RUN_STOP", f"{self._name}: {describe_end(turn)} after {took}")
-        for warning in failure_warnings(self.number, turn, self._timeouts.get(turn.ended_by)) if self.number else ():
-            self._announcer.post("WARNING", warning, "warning" if warning.startswith("Agent timeout") else "debug")
+        if self.number:
+            for warning in failure_warnings(self.number, turn, timeout_of(turn, self._settings)):
+                self._announcer.post("WARNING", warning, "warning" if warning.startswith("Agent timeout") else "debug")
 
     def close(self, status: RunStatus | None = None) -> None:
         """Record in the run's file that the ralph process that started it has ended. `status` replaces the status
@@ -183,6 +183,13 @@ def describe_end(turn: Turn) -> str:
     code = f"exit code {turn.exit_code}" if turn.exit_code is not None else "no exit code"
     why = one_line(turn.ended_by or (turn.failure.reason if turn.failure else ""))
     return why if why.startswith(code) else f"{code} ({why})" if why else code
+
+
+def timeout_of(turn: Turn, settings: Settings) -> float | None:
+    """Return the time limit in seconds that ended a turn; None if none did."""
+    idle_timeout = IDLE_TIMEOUT if settings.idle_timeout is None else settings.idle_timeout
+    limits = {"turn-timeout": settings.turn_timeout, "idle-timeout": idle_timeout, "max-time": settings.max_time}
+    return limits.get(turn.ended_by)
 
 
 def failure_warnings(attempt: int, turn: Turn, timeout: float | None = None) -> Iterator[str]:

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from threading import Event
+from datetime import UTC, datetime
 
 from msgspec import Struct, field, json
 
@@ -20,7 +20,7 @@ LOCK_TIMEOUT = 10.0  # seconds
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """One message. `parent` is the id of the message that it answers."""
+    """One message."""
 
     msg_id: str
     ts: str
@@ -29,7 +29,6 @@ class Message(Struct, frozen=True, kw_only=True):
     project: str = field(name="project_id", default="")
     task: str = field(name="task_id", default="")
     run: str = field(name="run_id", default="")
-    parent: str = ""
 
 
 class MessageBus:
@@ -46,13 +45,12 @@ class MessageBus:
         project: str = "",
         task: str = "",
         run: str = "",
-        parent: str = "",
     ) -> str:
         """Append a message and return its id. Secrets in the body are redacted."""
         if not type.strip():
             raise UserError("a message needs a type", "for example --type INFO")
         ts = timestamp()
-        given = {"type": type, "body": body, "project": project, "task": task, "run": run, "parent": parent}
+        given = {"type": type, "body": body, "project": project, "task": task, "run": run}
         # JSON has no invalid Unicode: write `?` in its place.
         valid = {name: text.encode("utf-8", "replace").decode() for name, text in given.items()}
         valid["body"] = Redactor(secret_values(os.environ)).text(valid["body"])
@@ -64,19 +62,9 @@ class MessageBus:
             os.close(fd)
         return message.msg_id
 
-    def read(self, since: str | None = None, types: Collection[str] | None = None) -> Iterator[Message]:
-        """Yield the messages after the one with the id `since`; none if there is no file."""
-        return BusReader(self.path, since, types).messages()
-
-    def follow(
-        self, stop: Event, since: str | None = None, types: Collection[str] | None = None, interval: float = 0.25
-    ) -> Iterator[Message]:
-        """Like `read`, then yield every message as it arrives, until `stop` is set."""
-        reader = BusReader(self.path, since, types)
-        while True:
-            yield from reader.messages()
-            if stop.wait(interval):
-                return
+    def read(self, types: Collection[str] = ()) -> Iterator[Message]:
+        """Yield the messages, or those of these types; none if there is no file."""
+        return BusReader(self.path, types).messages()
 
     def create(self) -> None:
         """Create the file if needed. Raise UserError if it can't be used."""
@@ -112,10 +100,9 @@ class MessageBus:
 class BusReader:
     """Reads a bus from a position on. Lines that aren't messages are skipped."""
 
-    def __init__(self, path: StrPath, since: str | None = None, types: Collection[str] | None = None) -> None:
-        self.path = path
-        self._offset, self._since = 0, since
-        self._types = frozenset(name.lower() for name in types or ())
+    def __init__(self, path: StrPath, types: Collection[str] = ()) -> None:
+        self.path, self._offset = path, 0
+        self._types = frozenset(name.lower() for name in types)
 
     def skip(self) -> None:
         """Move behind everything that is there."""
@@ -129,12 +116,8 @@ class BusReader:
                 message = json.decode(line, type=Message)
             except UNREADABLE:
                 continue
-            if self._since:
-                self._since = None if message.msg_id == self._since else self._since
-            elif not self._types or message.type.lower() in self._types:
+            if not self._types or message.type.lower() in self._types:
                 yield message
-        if self._since:
-            raise UserError(f"no message {self._since} in {self.path}", "`ralph bus read` lists the ids")
 
     def _unread(self) -> bytes:
         try:
@@ -151,10 +134,11 @@ class BusReader:
 
 def timestamp(seconds: float | None = None) -> str:
     """Return a time (default: now) as `2026-11-18T12:00:00.000000Z`."""
-    micros = time.time_ns() // 1000 if seconds is None else round(seconds * 1_000_000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(micros // 1_000_000))}.{micros % 1_000_000:06d}Z"
+    moment = datetime.fromtimestamp(time.time() if seconds is None else seconds, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def unique_name(ts: str, random_bytes: int) -> str:
     """Return a unique name that sorts by time: `20261118-120000-000000-1a2b`."""
-    return f"{re.sub('[-:Z]', '', ts).translate({ord('T'): '-', ord('.'): '-'})}-{os.urandom(random_bytes).hex()}"
+    digits = re.sub(r"\D", "", ts)
+    return f"{digits[:8]}-{digits[8:14]}-{digits[14:]}-{os.urandom(random_bytes).hex()}"

@@ -11,7 +11,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.limits import IDLE_TIMEOUT
 from ralph.core.model import Outcome, Run, Snapshot, Stop, Usage, Wait, WaitRequest
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
@@ -23,12 +22,11 @@ from ralph.run.agents import CliAgent
 from ralph.run.context import Context
 from ralph.run.plan import Place
 from ralph.run.request import RunRequest
-from ralph.settings import Settings
 from ralph.store.folder import RunFolder
 from ralph.store.journal import load_run
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed, runs_in
-from ralph.supervise.attempts import Announcer, AttemptFolders, JobFolder, Timeouts, go_duration
+from ralph.supervise.attempts import Announcer, AttemptFolders, JobFolder, go_duration
 from ralph.supervise.bus import BusReader, timestamp
 from ralph.supervise.task import RunInfo, TaskFolder, task_at
 
@@ -77,8 +75,7 @@ class SupervisedRun:
         self.task.fail_dead_runs()
         if self._settings.sandbox.enabled and self.task.active_children():
             raise UserError("a task with running child runs can't be sandboxed", "wait for them, or stop them")
-        cap, limits = self._settings.maximum_iterations, turn_timeouts(self._settings)
-        self._folder = AttemptFolders(ralph, run_id, self._announcer, cap, limits)
+        self._folder = AttemptFolders(ralph, run_id, self._announcer, self._settings)
         return self._folder
 
     def _adapt(self, parts: Parts, context: Context) -> Parts:
@@ -170,7 +167,7 @@ class ChildRun:
 
     def __init__(self, request: RunRequest, task: TaskFolder, info: RunInfo) -> None:
         self._request, self._announcer = request, Announcer(task)
-        self._folder = JobFolder(info, self._announcer, turn_timeouts(request.settings))
+        self._folder = JobFolder(info, self._announcer, request.settings)
         self._interrupt: Interrupt | None = None
         self._supervisor = next((owner for owner in reversed(self._owners()) if is_living(*owner)), None)
 
@@ -226,7 +223,7 @@ class TaskWorkspace:
     def __init__(self, inner: Workspace, task: TaskFolder, tell: events.TellAll, has_other_claims: bool) -> None:
         self._inner, self._task, self._tell, self._has_other_claims = inner, task, tell, has_other_claims
         self.guard, self.restore, self.check, self.tree = inner.guard, inner.restore, inner.check, inner.tree
-        self._requests = BusReader(task.bus.path, types=[WAIT_TYPE])
+        self._requests = BusReader(task.bus.path, [WAIT_TYPE])
         self._requests.skip()
         self._request: WaitRequest | None = None
         self._claimed: tuple[object, float] = (None, 0.0)  # what was claimed, and when that was first seen
@@ -284,7 +281,7 @@ class ChildProcesses:
 def post_completion(task: TaskFolder, run_id: str, attempts: int) -> None:
     """Post a FACT about the task's completion on the project's bus, unless it was posted before."""
     done_at = timestamp(task.done.stat().st_mtime)
-    facts = task.project_bus.read(types=["FACT"])
+    facts = task.project_bus.read(["FACT"])
     if not any(fact.task == task.task and f"DONE at {done_at}," in fact.body for fact in facts):
         last = f", last run {run_id}" if run_id else ""
         body = f"task {task.name} completed: DONE at {done_at}, {plural(attempts, 'attempt')}{last}"
@@ -307,15 +304,6 @@ def end_children(keeper: Keeper, interrupt: Interrupt) -> None:
             interrupt.acknowledge()
     except KeeperLost:
         keeper.replace()
-
-
-def turn_timeouts(settings: Settings) -> Timeouts:
-    """Return the limits of a turn, by the name that a turn gives as the reason of its end."""
-    return {
-        "turn-timeout": settings.turn_timeout,
-        "idle-timeout": IDLE_TIMEOUT if settings.idle_timeout is None else settings.idle_timeout,
-        "max-time": settings.max_time,
-    }
 
 
 def _explain(task: TaskFolder, prompt: str, done: str) -> str:

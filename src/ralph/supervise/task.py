@@ -28,7 +28,7 @@ from ralph.supervise.bus import MessageBus, timestamp, unique_name
 
 RUN_FILE = "run-info.yaml"
 PROJECT_BUS = "PROJECT-MESSAGE-BUS.md"
-RunStatus = Literal["running", "completed", "failed", "stopped", "unreadable"]
+RunStatus = Literal["running", "completed", "failed", "stopped"]
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
@@ -153,13 +153,11 @@ class TaskFolder:
         return run
 
     def list_runs(self) -> list[RunInfo]:
-        """Return all runs, the oldest first. A run that can't be read has the status `unreadable`."""
+        """Return all runs whose file can be read, the oldest first."""
         runs = []
         for path in self.runs.glob(f"*/{RUN_FILE}"):
-            try:
+            with suppress(UserError):
                 runs.append(self.load_run(path.parent.name))
-            except UserError as error:
-                runs.append(RunInfo(run_id=path.parent.name, status="unreadable", error_summary=error.message))
         return sorted(runs, key=lambda run: (run.started_at, run.run_id))
 
     def attempts(self) -> list[RunInfo]:

@@ -1,7 +1,6 @@
 import os
 import secrets
 import select
-import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -74,8 +73,7 @@ def forked_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
             return pid
         try:
             os.setsid()
-            for number in keeper_program.IGNORED:
-                signal.signal(number, signal.SIG_IGN)
+            keeper_program.ignore_signals()
             os.dup2(channel, 0)
             os.closerange(3, 1024)
             with socket.socket(fileno=0) as end:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from ralph.errors import UserError
 from ralph.process.descendants import KEEPER_NAME, MARK, descendants_of, exclude_spared, kill, kill_run
 from ralph.process.keeper_program import KILL_TIMEOUT, SHUTDOWN_GRACE, Channel, Packet, wait_readable
-from ralph.process.program import Command
+from ralph.process.program import DEFAULT_SIGNALS, Command
 
 REPLY_TIMEOUT = 60.0  # seconds; everything that the keeper is asked for takes at most ten
 CLOSE_TIMEOUT = SHUTDOWN_GRACE + KILL_TIMEOUT + 1.0
@@ -258,7 +258,8 @@ def execute_keeper(channel: int) -> int:
             {**os.environ, "PYTHONPATH": PACKAGE_ROOT},
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate((channel, nothing, nothing))],
             setsid=True,
-            setsigmask=STARTUP_SIGNALS,  # until it ignores them
+            setsigmask=STARTUP_SIGNALS,  # until it handles them
+            setsigdef=DEFAULT_SIGNALS,
         )
     finally:
         os.close(nothing)

@@ -27,7 +27,6 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from typing import Any, NoReturn
 
 from ralph.process.descendants import (
@@ -56,7 +55,7 @@ FOREIGN_TIMEOUT = 0.3  # the same if all of them belong to other users: they can
 RALPH_EXIT_TIME = 1.0
 SANDBOX_POLL = 0.01
 IGNORED = (
-    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ),
     *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
 )
 MAX_DESCRIPTORS = 8
@@ -326,22 +325,16 @@ class KeeperProgram:
             os.waitpid(fork_and_exec(request, [nothing] * 3), 0)
 
 
-@cache
-def changed_signals() -> list[int]:
-    """Return the signals that the keeper handles or ignores, or that Python or the caller of ralph ignored."""
-    return [number for number in signal.valid_signals() if signal.getsignal(number) != signal.SIG_DFL]
-
-
 def fork_and_exec(request: Packet, fds: list[int]) -> int:
     """Start a program in a new session that dies with the keeper; return its pid. Raise OSError if that fails."""
-    keeper, signals = os.getpid(), changed_signals()
+    keeper = os.getpid()
     reader, writer = os.pipe()  # closed by a successful exec
     pid = os.fork()
     if pid == 0:
-        _become(request, fds, keeper, signals, writer)
+        _become(request, fds, keeper, writer)
     os.close(writer)
-    with open(reader, "rb") as pipe:
-        failure = pipe.read()
+    failure = b"".join(iter(lambda: os.read(reader, select.PIPE_BUF), b""))
+    os.close(reader)
     if failure:
         os.waitpid(pid, 0)
         number, path = json.loads(failure)
@@ -349,14 +342,12 @@ def fork_and_exec(request: Packet, fds: list[int]) -> int:
     return pid
 
 
-def _become(request: Packet, fds: list[int], keeper: int, signals: list[int], failure_pipe: int) -> NoReturn:
+def _become(request: Packet, fds: list[int], keeper: int, failure_pipe: int) -> NoReturn:
     """Turn the forked process into the program that was requested."""
     number, path = errno.EINVAL, request["program"]  # EINVAL: a NUL byte in an argument
     try:
         die_with_parent(keeper)
         os.setsid()
-        for one in signals:
-            signal.signal(one, signal.SIG_DFL)
         os.chdir(request["cwd"])
         for target, fd in enumerate(fds):
             os.dup2(fd, target)
@@ -427,9 +418,14 @@ def leave_session_keyring() -> None:
         raise OSError(errno.EDQUOT, "cannot leave the keyring of the session")
 
 
-def main() -> None:
+def ignore_signals() -> None:
+    """Do nothing on signals, by a handler: programs would inherit SIG_IGN, while exec resets handlers."""
     for number in IGNORED:
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, lambda *_: None)
+
+
+def main() -> None:
+    ignore_signals()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     set_process_name(KEEPER_NAME)

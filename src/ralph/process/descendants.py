@@ -1,13 +1,14 @@
 """Find and signal processes: descendants of a process, and those marked with the id of a run.
 
-Read from /proc, elsewhere from `ps`. The keeper imports this module, so it uses the standard library only.
+This needs /proc. Without it, as on macOS, only the process group of a program is known. The keeper imports this module,
+so it uses the standard library only.
 """
 
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -25,7 +26,6 @@ class RunningProcess(NamedTuple):
 
     pid: int
     parent: int
-    group: int
     name: bytes
     started: bytes = b""
 
@@ -36,7 +36,7 @@ AlreadyAsked = set[tuple[int, bytes]]
 
 def descendants_of(root: int) -> list[RunningProcess]:
     """Return every running process below `root`, parents first."""
-    children = _children_in_proc if os.path.exists(f"/proc/{root}/task/{root}/children") else _children_in_table()
+    children = _listed_children if os.path.exists(f"/proc/{root}/task/{root}/children") else _find_children()
     found = children(root)
     for process in found:
         found += children(process.pid)
@@ -45,16 +45,27 @@ def descendants_of(root: int) -> list[RunningProcess]:
 
 def ancestors_of(pid: int) -> list[RunningProcess]:
     """Return the parent of `pid`, its parent, and so on."""
-    look = _lookup()
     ancestors = []
-    process = look(pid)
-    while process and (process := look(process.parent)):
+    process = _read_process(pid)
+    while process and (process := _read_process(process.parent)):
         ancestors.append(process)
     return ancestors
 
 
-def processes_in_group(group: int) -> list[RunningProcess]:
-    return [process for process in _all_processes() if process.group == group]
+def find_group(group: int, spared: Collection[int]) -> list[RunningProcess]:
+    """Return a process group as if it were one process, unless it is empty.
+
+    Spared processes may be in the group, so then there is nothing to kill until the run ends.
+    """
+    if not group or spared:
+        return []
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return []
+    except PermissionError:
+        pass
+    return [RunningProcess(-group, 0, b"")]
 
 
 def marked_processes(run_id: str) -> list[RunningProcess]:
@@ -193,7 +204,8 @@ def start_of(pid: int) -> str | None:
         found = _read_process(pid)
         boot_id = _read("/proc/sys/kernel/random/boot_id")[:8].decode()
         return f"{boot_id}+{int(found.started)}" if found else None  # ticks are counted from the last boot
-    state, *start = b"".join(_ps("-o", "state=,lstart=", "-p", str(pid))).decode().split() or [""]
+    with os.popen(f"ps -o state=,lstart= -p {pid}") as ps:
+        state, *start = ps.read().split() or [""]
     return None if not state or state.startswith("Z") else " ".join(start)
 
 
@@ -217,11 +229,7 @@ def _own_ancestors() -> set[int]:
     return {os.getpid(), *(process.pid for process in ancestors_of(os.getpid()))}
 
 
-def _lookup() -> Callable[[int], RunningProcess | None]:
-    return _read_process if HAS_PROC else {process.pid: process for process in _all_processes()}.get
-
-
-def _children_in_proc(pid: int) -> list[RunningProcess]:
+def _listed_children(pid: int) -> list[RunningProcess]:
     children: list[int] = []
     with suppress(*GONE):  # it ended while we read
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -229,22 +237,12 @@ def _children_in_proc(pid: int) -> list[RunningProcess]:
     return [process for child in children if (process := _read_process(child))]
 
 
-def _children_in_table() -> Callable[[int], list[RunningProcess]]:
+def _find_children() -> Callable[[int], list[RunningProcess]]:
+    """Return a function like `_listed_children` for kernels that don't list the children of a process."""
     by_parent: dict[int, list[RunningProcess]] = {}
-    for process in _all_processes():
+    for process in filter(None, map(_read_process, _pids())):
         by_parent.setdefault(process.parent, []).append(process)
     return lambda pid: by_parent.pop(pid, [])
-
-
-def _all_processes() -> list[RunningProcess]:
-    if HAS_PROC:
-        return [process for pid in _pids() if (process := _read_process(pid))]
-    table = (line.split(None, 4) for line in _ps("-A", "-o", "pid=,ppid=,pgid=,state=,comm="))
-    return [
-        RunningProcess(int(pid), int(parent), int(group), *name)
-        for pid, parent, group, state, *name in table
-        if not state.startswith(b"Z")
-    ]
 
 
 def _read_process(pid: int) -> RunningProcess | None:
@@ -253,30 +251,25 @@ def _read_process(pid: int) -> RunningProcess | None:
         before, _, after = _read(f"/proc/{pid}/stat").rpartition(b")")
     except GONE:
         return None
-    state, parent, group, *fields = after.split()
+    state, parent, *fields = after.split()
     if state in (b"X", b"Z"):
         return None
-    return RunningProcess(pid, int(parent), int(group), before.partition(b"(")[2], fields[16])
+    return RunningProcess(pid, int(parent), before.partition(b"(")[2], fields[17])
 
 
 def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()] if HAS_PROC else []
 
 
 def _find_marked(run_id: str) -> list[RunningProcess]:
     mark = f"{MARK}={run_id}".encode()
-    look = _lookup()
-    return [process for pid, environ in _marked_environments() if mark in environ and (process := look(pid))]
+    return [process for pid, environ in _marked_environments() if mark in environ and (process := _read_process(pid))]
 
 
 def _marked_environments() -> Iterator[tuple[int, list[bytes]]]:
     """Yield the pid and environment of each process that has a mark and may not outlive its run."""
-    if HAS_PROC:
-        environments = ((pid, _environ(pid).split(b"\0")) for pid in _pids())
-    else:
-        options = "-axEww" if sys.platform == "darwin" else "axeww"
-        environments = ((int(line.split()[0]), line.split()) for line in _ps(options, "-o", "pid=,command="))
-    for pid, environ in environments:
+    for pid in _pids():
+        environ = _environ(pid).split(b"\0")
         if f"{KEPT_MARK}=1".encode() not in environ and any(one.startswith(f"{MARK}=".encode()) for one in environ):
             yield pid, environ
 
@@ -287,12 +280,6 @@ def _environ(pid: int) -> bytes:
             return file.read()
     except OSError:  # it ended, or belongs to another user
         return b""
-
-
-def _ps(*options: str) -> list[bytes]:
-    with os.popen(" ".join(("ps", *options))) as ps:
-        output: bytes = ps.buffer.read()  # type: ignore[attr-defined]  # names may be any bytes
-    return output.splitlines()
 
 
 def _read(path: str) -> bytes:

@@ -15,7 +15,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.process.descendants import KEEPER_NAME, MARK, descendants_of, exclude_spared, kill, kill_run
+from ralph.process.descendants import HAS_PROC, KEEPER_NAME, MARK, descendants_of, exclude_spared, kill_run
 from ralph.process.keeper_program import KILL_TIMEOUT, SHUTDOWN_GRACE, Channel, Packet, wait_readable
 from ralph.process.program import DEFAULT_SIGNALS, Command
 
@@ -68,7 +68,7 @@ class Keeper:
         self.survivors: tuple[int, ...] = ()
         self.spared: SparedProcesses | None = None
         self.pid = 0
-        self._run_id = self._watched_run = ""
+        self._run_id = ""
         self._requests = 0
         self._spawn_id = self._kill_id = 0  # late answers to older requests are ignored
         self._channel: Channel
@@ -120,11 +120,6 @@ class Keeper:
         spared = list(self.spared.pids()) if self.spared else []
         self._kill_id = self._request({"do": "kill", "grace": grace, "spared": spared})
 
-    def watch_run(self, run_id: str) -> None:
-        """Have the keeper kill what is marked with this run id if ralph is killed: a git that hangs, for example."""
-        self._watched_run = run_id
-        self._request({"do": "watch", "run_id": run_id})
-
     def set_cleanup(self, argv: Sequence[str], env: Mapping[str, str] = os.environ, *, key: str) -> None:
         """Have the keeper run this command if ralph is killed. An empty `argv` removes the command with this key."""
         self._request({"do": "cleanup", "key": key, "argv": list(argv), "env": dict(env)})
@@ -144,6 +139,8 @@ class Keeper:
         """Return whether a running process may still become a spared one; if `late`, whether one is about to."""
         if self.spared is None:
             return False
+        if not HAS_PROC:  # what is running is unknown
+            return not late
         others = exclude_spared(descendants_of(self.pid), self.spared.pids(), ancestors=True)
         return any(not late or self.spared.expects(process.pid) for process in others)
 
@@ -210,8 +207,6 @@ class Keeper:
             raise UserError(f"cannot start a process: {error.strerror}", "see `ulimit -n` and `ulimit -u`") from error
         finally:
             theirs.close()
-        if self._watched_run:
-            self.watch_run(self._watched_run)
 
     def _request(self, message: Packet, fds: Sequence[int] = ()) -> int:
         self._requests += 1
@@ -241,8 +236,8 @@ class Keeper:
         The kernel has killed the agent or check itself, and the others are found by the run's mark.
         """
         if self.pid:
-            kill([process for process in descendants_of(os.getpid()) if process.pid == self.pid])
-            with suppress(ChildProcessError):
+            with suppress(ProcessLookupError, ChildProcessError):  # the program around us has collected it
+                os.kill(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
             self.pid = 0
         return kill_run(self._run_id, grace=0.0)

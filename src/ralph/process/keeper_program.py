@@ -9,13 +9,11 @@ Requests ("do") and the events that answer them, with the same "id":
 
     spawn    start a program with the attached descriptors  → started, exited; or failed
     kill     kill everything except `spared`                → ended
-    watch    kill what is marked with this run id if ralph is killed: a git that hangs, for example
     cleanup  run this command, one for each key, at the end if ralph is killed
     close    ralph will close the socket next because it has finished
     release  exit, and leave running what is running
 """
 
-import array
 import ctypes
 import errno
 import json
@@ -31,20 +29,15 @@ from typing import Any, NoReturn
 
 from ralph.process.descendants import (
     KEEPER_NAME,
-    MARK,
     AlreadyAsked,
     RunningProcess,
     can_signal,
     descendants_of,
     exclude_spared,
-    is_running,
+    find_group,
     kill,
-    marked_processes,
     open_pidfd,
-    processes_in_group,
-    processes_of_run,
     terminate,
-    unique,
 )
 
 Packet = dict[str, Any]
@@ -59,7 +52,6 @@ IGNORED = (
     *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
 )
 MAX_DESCRIPTORS = 8
-CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0x40000000 if sys.platform == "linux" else 0)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF = 444, 446  # the same numbers on every architecture
 KEYCTL_NUMBERS = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
@@ -83,31 +75,28 @@ class Channel:
 
     def send(self, message: Packet, fds: Sequence[int] = ()) -> None:
         data = json.dumps(message).encode() + b"\n"
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        sent = self._socket.sendmsg([data], rights)
+        sent = socket.send_fds(self._socket, [data], fds) if fds else self._socket.send(data)
         if sent < len(data):  # even an empty send fails once the other end has read the message and closed
             self._socket.sendall(data[sent:])
 
     def receive(self) -> tuple[Packet, list[int]] | None:
         """Block until the next message; return it with its descriptors, or None if the other end is closed."""
-        line, fds = b"", array.array("i")
+        line, fds = b"", list[int]()
         while not line.endswith(b"\n"):
             try:
                 # Peek first, so that bytes of the next message stay in the socket and keep it readable.
                 peeked = self._socket.recv(1 << 16, socket.MSG_PEEK)
                 size = peeked.find(b"\n") + 1 or len(peeked)
-                room = socket.CMSG_SPACE(MAX_DESCRIPTORS * fds.itemsize)
-                piece, ancillary, _, _ = self._socket.recvmsg(size or 1, room, CLOSE_ON_EXEC)
+                piece, attached, _, _ = socket.recv_fds(self._socket, size or 1, MAX_DESCRIPTORS)
             except ConnectionResetError:  # closed without having read our last message
                 return None
             if not piece:
                 return None
-            for _, _, rights in ancillary:
-                fds.frombytes(rights[: len(rights) - len(rights) % fds.itemsize])
+            fds += attached
             line += piece
-        for fd in fds if not CLOSE_ON_EXEC else ():
+        for fd in fds:
             os.set_inheritable(fd, False)
-        return json.loads(line), list(fds)
+        return json.loads(line), fds
 
     def finish(self) -> None:
         """Tell the other end that no message will follow."""
@@ -132,14 +121,11 @@ class KeeperProgram:
         self._ralph_pid = ralph_pid
         self._ralph_gone = self._ralph_closing = False
         self._released = False
-        self._watched_run = ""
-        self._left_by_ralph: list[RunningProcess] = []  # commands of a killed ralph: they are not below this process
         self._cleanups: dict[str, Packet] = {}
         self._spawn_id = self._kill_id = 0  # the requests that the next events answer
         self._pid = 0  # of the program that was started last; also its process group
         self._exit_reported = True
         self._is_sandboxed = False
-        self._run_id = ""
         self._has_children = False
         self._term_delay = 0.0  # seconds in which the program may end by itself before SIGTERM
         self._spared: list[int] = []
@@ -215,22 +201,18 @@ class KeeperProgram:
                 self._cleanups.pop(request["key"], None)
                 if request["argv"]:
                     self._cleanups[request["key"]] = request
-            case "watch":
-                self._watched_run = request["run_id"]
             case "close":
-                self._ralph_closing, self._watched_run = True, ""
+                self._ralph_closing = True
             case "release":
-                self._released, self._watched_run, self._cleanups = True, "", {}
+                self._released, self._cleanups = True, {}
 
     def _on_ralph_exit(self) -> None:
         self._ralph_gone, self._spared = True, []
-        if self._watched_run:  # now, because later a resumed run has the same id
-            self._left_by_ralph, self._watched_run = processes_of_run(self._watched_run), ""
         self._start_killing(SHUTDOWN_GRACE)
 
     def _spawn(self, request: Packet, fds: list[int]) -> None:
         self._spawn_id, self._is_sandboxed = request["id"], request["sandboxed"]
-        self._term_delay, self._run_id = request["term_delay"], request["env"].get(MARK, "")
+        self._term_delay = request["term_delay"]
         try:
             self._pid = fork_and_exec(request, fds)
         except OSError as error:
@@ -249,7 +231,7 @@ class KeeperProgram:
             try:
                 pid, its_status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self._has_children = not (self._adopts and not self._left_by_ralph) and bool(self._running())
+                self._has_children = not self._adopts and bool(self._running())
                 break
             if pid == 0:
                 self._has_children = True
@@ -297,7 +279,7 @@ class KeeperProgram:
         is_stuck = now > kill_at + KILL_TIMEOUT or now > self._reachable_at + FOREIGN_TIMEOUT
         if is_over or is_stuck:
             survivors = [process.pid for process in running]
-            others = {pid for pid, _ in self._asked} - {self._pid, *survivors}
+            others = {pid for pid, _ in self._asked} - {self._pid, -self._pid, *survivors}
             self._send(self._kill_id, event="ended", others=len(others), survivors=survivors)
             self._asked.clear()
             self._kill_at = None
@@ -309,10 +291,7 @@ class KeeperProgram:
             terminate((one for one in running if one.pid != self._pid or not self._is_sandboxed), self._asked)
 
     def _running(self) -> list[RunningProcess]:
-        running = descendants_of(os.getpid()) + [process for process in self._left_by_ralph if is_running(process)]
-        if self._pid and not self._adopts:
-            running += processes_in_group(self._pid) + (marked_processes(self._run_id) if self._run_id else [])
-        return unique(running)
+        return descendants_of(os.getpid()) if self._adopts else find_group(self._pid, self._spared)
 
     def _send(self, request_id: int, **answer: object) -> None:
         with suppress(OSError):  # ralph is gone; the next poll notices

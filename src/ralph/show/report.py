@@ -92,12 +92,12 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     if before := baseline_sentence(history):
         proofs.insert(0, f"{sentence_case(before)}.")
     proof = element("p.facts", " ".join(proofs)) if proofs else None
-    scores = tables.score(history, f"{history.run}-") if len(history.checked) > tables.MAX_COLUMNS else None
+    scores = tables.score(history, f"{history.run}-") if history.checked else None
     details = [tables.details(history, one, evidence.get(one.number)) for one in history.iterations]
     sections = [
         ("The number", [*filter(None, (tables.staircase(history), tables.attempts(history)))]),
         ("Iterations", [*filter(None, (tables.iterations(history), proof))]),
-        ("Checks", element("div.card.scroll", scores, tabindex="0") if scores else None),  # else a column each
+        ("Checks", element("div.card.scroll", scores, tabindex="0") if scores else None),
         ("Proof", tables.proof(history)),
         ("Claims that were refused", tables.refusals(history)),
         ("Questions and notes", tables.talk(history)),

@@ -35,8 +35,6 @@ from ralph.show.words import (
 from ralph.store.folder import ExamOutput
 
 MAX_FILES = 300
-MAX_COLUMNS = 6
-"""The most checks that get a column each in the table of iterations; more get their own table."""
 MAX_CHECKS = 12  # of an iteration
 MAX_CELLS, MAX_ROWS = 60, 30  # of the score
 MAX_OPEN_TAILS = 3
@@ -69,19 +67,12 @@ def proof(history: RunHistory) -> Html | None:
 
 
 def iterations(history: RunHistory) -> Html | None:
-    """Return a table with a row per iteration and a column per check, cost, time and so on."""
-    past, names, tones = history.iterations, history.checked, {True: "mark good", False: "mark bad"}
+    """Return a table with a row per iteration, and columns for checks, cost, time and so on."""
+    past = history.iterations
     if not past:
         return None
-    if len(names) <= MAX_COLUMNS:
-        marks = [_verdicts(one) for one in past]
-        checks = [Column(name, [of.get(name, "") for of in marks], kind=".cell.check") for name in names]
-    else:
-        shares = [
-            element("span", share_of_checks(one), class_=tones[one.is_green]) if one.checks else "" for one in past
-        ]
-        checks = [Column("Checks", shares, kind=".num")]
-    return table([number_column(past, f"{history.run}-"), *checks, *iteration_columns(past, history)], len(past) > 1)
+    checks = Column("Checks", [share_of_checks(one) for one in past], kind=".num")
+    return table([number_column(past, f"{history.run}-"), checks, *iteration_columns(past, history)], len(past) > 1)
 
 
 def number_column(past: Sequence[PastIteration], anchor: str) -> Column:

@@ -70,12 +70,6 @@ def _words(match: Match[str], text: str) -> FailureCount | None:
     return FailureCount(failures, failures + passed)
 
 
-def _mocha(match: Match[str], text: str) -> FailureCount:
-    failing = re.search(r"^ +(\d+) failing\b", text[match.start() :], re.MULTILINE)
-    failures = int(failing[1]) if failing else 0
-    return FailureCount(failures, failures + _number(match["passed"]))
-
-
 def _cargo(match: Match[str], text: str) -> FailureCount:
     """Add up the result lines of all targets."""
     rows = re.findall(r"^test result: \w+\. (\d+) passed; (\d+) failed", text, re.MULTILINE)
@@ -107,7 +101,7 @@ _SUMMARIES = (
     ),  # unittest
     _row(r"^Tests: +(?:[\d,]+ [a-z]+(?:, )?)+", _words),  # jest
     _row(r"^ *Tests +(?:\d+ \w+(?: \| )?)+ \(\d+\)", _words),  # vitest
-    _row(r"^ +(?P<passed>\d+) passing\b", _mocha),
+    _row(r"^ +(?P<passed>\d+) passing\b[^\n]*(?:\n +\d+ pending)?(?:\n +(?P<failures>\d+) failing)?"),  # mocha
     _row(r"^test result: ", _cargo),
     _row(r"^Found (?P<failures>[\d,]+) errors? in \d+ files?(?: \(|\.)"),  # mypy, tsc --pretty
     _row(r"^Found (?P<failures>[\d,]+) errors?\.?(?: |$)"),  # ruff, biome, tsc

@@ -46,7 +46,6 @@ def compare_pairs(pairs: Pairs, kept: bool, is_certain: bool = True, is_noisy: b
         before=median(best for best, _ in pairs.values),
         after=median(candidate for _, candidate in pairs.values),
         gain=pairs.gain,
-        middle_half=pairs.middle_half,
         pairs=len(pairs.values),
         better=pairs.better,
         kept=kept,
@@ -106,12 +105,8 @@ def describe_result(measured: Comparison, metric: Metric) -> str:
 
 
 def describe_end(end: Comparison, metric: Metric) -> str:
-    change = format_change(end.gain, metric)
-    if not end.pairs:
-        return f"from start to end: {change}"
-    half = " and ".join(format_change(gain, metric) for gain in end.middle_half or ())
-    between = f", half of them between {half}" if half else ""
-    return f"from start to end: {change} (better in {end.better} of {plural(end.pairs, 'pair')}{between})"
+    pairs = f" (better in {end.better} of {plural(end.pairs, 'pair')})" if end.pairs else ""
+    return f"from start to end: {format_change(end.gain, metric)}{pairs}"
 
 
 def read_idea(answer: str) -> str:

@@ -1,6 +1,7 @@
 """Budgets, usage limits and passing faults: how long the next turn waits, which agent takes it, when to give up."""
 
 from typing import Literal
+from zlib import crc32
 
 from ralph.core.model import Opinions, Outcome, Run, Stop, Turn, Usage, Wait, configured
 from ralph.core.text import one_line
@@ -135,7 +136,4 @@ def _doubling(first: float, longest: float, count: int) -> float:
 
 def _jitter(seed: str, count: int) -> float:
     """Return a factor between 0.5 and 1, so that many runs don't retry at the same moment."""
-    mixed = 0
-    for char in f"{seed}/{count}":
-        mixed = (mixed * 131 + ord(char)) & 0xFFFFFFFF
-    return 0.5 + (mixed % 1000) / 2000
+    return 0.5 + crc32(f"{seed}/{count}".encode()) % 1000 / 2000

@@ -65,7 +65,7 @@ class Comparison(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A candidate compared with the best version before it, or at the end of a run the best version with the start.
 
     - `before` and `after` are medians. Without `pairs` each side has only one value.
-    - `gain` is the median gain of all pairs, and half of the gains lie between the two values of `middle_half`.
+    - `gain` is the median gain of all pairs.
     - `problem` says why there is no number.
     - `is_certain`: False if there was no time for enough pairs.
     - `is_noisy`: one version gave two values, so the metric is noisy from now on.
@@ -74,7 +74,6 @@ class Comparison(Struct, frozen=True, omit_defaults=True, kw_only=True):
     before: float
     after: float | None = None
     gain: float = 0.0
-    middle_half: tuple[float, float] | None = None
     pairs: int = 0
     better: int = 0
     kept: bool = False
@@ -142,13 +141,6 @@ class Pairs(Struct, frozen=True):
     @property
     def gain(self) -> float:
         return median(self.metric.gain(best, candidate) for best, candidate in self.values) if self.values else 0.0
-
-    @property
-    def middle_half(self) -> tuple[float, float]:
-        """The gains between which the middle half of the pairs lies."""
-        gains = sorted(self.metric.gain(best, candidate) for best, candidate in self.values)
-        quarter = len(gains) // 4
-        return gains[quarter], gains[-1 - quarter]
 
     def decide(self) -> Decision:
         pairs = len(self.values)

@@ -47,8 +47,6 @@ class Usage(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def plus(self, other: "Usage") -> "Usage":
-        if other == Usage():  # the agent reports nothing
-            return self
         costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,

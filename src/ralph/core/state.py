@@ -141,8 +141,6 @@ def after(facts: Summary, event: e.Event, at: float) -> Summary:
 
 
 def _spent(facts: Summary, usage: Usage) -> Summary:
-    if usage == Usage():  # the agent reports nothing
-        return facts
     total = Usage(cost_usd=facts.cost_usd).plus(usage)
     return replace(facts, cost_usd=total.cost_usd, tokens=facts.tokens + usage.tokens)
 

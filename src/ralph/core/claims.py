@@ -104,6 +104,11 @@ def find_claim(claim: Claim, run: Run, reading: Reading = Reading()) -> FoundMar
     return next((one for one in markers if not one.doubt), markers[0] if markers else None)
 
 
+def find_claims(claims: Iterable[Claim], run: Run, reading: Reading) -> list[tuple[Claim, FoundMarker]]:
+    """Return the claims whose marker is in the last turn or the workspace, also those that don't count."""
+    return [(claim, found) for claim in claims if (found := find_claim(claim, run, reading))]
+
+
 def makes_claim(claim: Claim, text: str, reading: Reading = Reading()) -> bool:
     found = find_marker(claim, text, reading)
     return found is not None and not found.doubt

@@ -351,13 +351,13 @@ AgentEvent = (
 
 TurnEvent = AgentStarted | AgentEvent | AgentFinished | TurnNotCounted | HandedOver
 CheckEvent = Baseline | CheckStarted | CheckFinished | ReviewStarted | ReviewFinished | ClaimRejected
-ExamEvent = ExamStarted | ExamFinished
-ProofEvent = ProofStarted | ProofAsked | ProofFinished
-MeasurementEvent = MeasurementStarted | StartMeasured | EndMeasured
+RefereeEvent = ExamStarted | ExamFinished | ProofStarted | ProofAsked | ProofFinished
+MeasuringEvent = MeasurementStarted | StartMeasured | EndMeasured
 PersonEvent = Waiting | Paused | Continued | QuestionAsked | PersonTold
 ResultEvent = Spent | ScmFinished | Notice | IterationFinished | Converged | Stalled | Exhausted | RunFinished
-RefereeEvent = ExamEvent | ProofEvent | MeasurementEvent
-Event = RunStarted | IterationStarted | TurnEvent | CheckEvent | RefereeEvent | PersonEvent | ResultEvent
+Event = (
+    RunStarted | IterationStarted | TurnEvent | CheckEvent | RefereeEvent | MeasuringEvent | PersonEvent | ResultEvent
+)
 
 
 def named(kinds: Iterable[type]) -> dict[type, str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ralph.core.claims import Claim, FoundMarker, Reading, find_blocked, find_claim
+from ralph.core.claims import Claim, FoundMarker, Reading, find_blocked, find_claims
 from ralph.core.limits import reached_budget
 from ralph.core.model import (
     Check,
@@ -76,7 +76,7 @@ def completed(
     """
     if run.hand_over:  # the previous agent's claim was refused
         return
-    seen = [(claim, found) for claim in claims if (found := find_claim(claim, run, reading))]
+    seen = find_claims(claims, run, reading)
     claim = next((claim for claim, found in seen if not found.doubt), None)
     if claim is None:
         # Say why the marker did not count, or an honest agent would be told that it didn't claim.
@@ -110,8 +110,8 @@ def claim_reminder(run: Run, claims: Sequence[Claim], reading: Reading = Reading
     missing = next((claim for claim in claims if claim.text), None)
     if not missing or run.retries or not run.last or not run.last.passes_checks or run.last.is_refused:
         return
-    is_new = not any(iteration.passes_checks for iteration in run.iterations[:-1])
-    is_new = is_new and not any(find_claim(claim, run, reading) for claim in claims)
+    has_passed_before = any(iteration.passes_checks for iteration in run.iterations[:-1])
+    is_new = not has_passed_before and not find_claims(claims, run, reading)
     if not green_is_enough and not is_new:
         return
     way_out = "with --until checks, green checks suffice"
@@ -228,7 +228,7 @@ def claimed_in_a_row(
     said = 0
     for last in reversed(run.iterations):
         then = replace(run, iterations=run.iterations[: last.number])
-        if not any((found := find_claim(claim, then, reading)) and not found.doubt for claim in claims):
+        if all(found.doubt for _, found in find_claims(claims, then, reading)):
             break
         said += 1
         if said == times or tree_files(last.tree) != tree_files(run.tree_before(last.number)):
@@ -342,7 +342,7 @@ def _what_was_missing(claims: Sequence[Claim], reading: Reading, run: Run) -> st
     last = run.last
     if last is not None and last.turn.failure:
         return f": the last turn failed: {last.turn.failure.reason}"
-    seen = [found for claim in claims if (found := find_claim(claim, run, reading))]
+    seen = [found for _, found in find_claims(claims, run, reading)]
     if not missing or last is None or not last.is_green or any(not found.doubt for found in seen):
         return ""
     lacking = (

@@ -14,10 +14,9 @@ from ralph.core.model import Iteration, Review, Run, Turn, Wait
 from ralph.core.prompts import own_words
 from ralph.core.referees import (
     ASK_AGAIN,
+    DIFF_FILE,
     DIFF_SHOWN,
     NO_VERDICT,
-    ReviewAnswer,
-    ReviewBrief,
     read_verdict,
     review_prompt,
 )
@@ -34,7 +33,6 @@ from ralph.store.folder import write
 from ralph.store.mailbox import Mail, Mailbox, wait_for_person
 
 LONG_WAIT = 1.5  # seconds; shorter waits are not announced
-DIFF_FILE = ".ralph/review.diff"
 LARGEST_DIFF = 4 << 20  # characters in the file
 
 Referee = Callable[[Run, Iteration, Parts], Iteration]
@@ -161,28 +159,28 @@ def _review(
     if len(diff) > DIFF_SHOWN:
         context.restore_home()
         write(context.home / DIFF_FILE, diff.encode("utf-8", "replace"))
-    brief = ReviewBrief(
+    prompt = first = review_prompt(
+        asked.prompt,
+        run,
+        iteration,
         goal=own_words(goal()),
-        checks=iteration.checks,
-        baseline=run.baseline,
-        protected=context.settings.protect.globs,
         diff=diff,
-        whole=DIFF_FILE,
+        protected=context.settings.protect.globs,
         nonce=os.urandom(4).hex(),
     )
-    prompt = first = review_prompt(asked.prompt, brief)
     turns: list[Turn] = []
-    said, problem = ReviewAnswer(), NO_VERDICT
-    while len(turns) < 2 and not said.is_verdict:
+    changes: str | None = None
+    problem = NO_VERDICT
+    while len(turns) < 2 and changes is None:
         turns.append(turn := parts.agent.take_turn(prompt, run, purpose=f"review-{asked.name}"))
         iteration = _undo_review(iteration, parts, trees)
         if turn.failure or turn.ended_by:
             problem = turn.failure.reason if turn.failure else f"ended by {turn.ended_by}"
             break
-        said, prompt = read_verdict(turn.text, first), first + ASK_AGAIN
-    problem = "" if said.is_verdict else problem
-    review = Review(asked.name, said.approves, tuple(turns), changes=said.changes, problem=problem)
-    parts.tell(events.ReviewFinished(asked.name, review.passed, review.agent, said.changes, problem))
+        changes, prompt = read_verdict(turn.text, first), first + ASK_AGAIN
+    problem = problem if changes is None else ""
+    review = Review(asked.name, changes == "", tuple(turns), changes=changes or "", problem=problem)
+    parts.tell(events.ReviewFinished(asked.name, review.passed, review.agent, review.changes, problem))
     return replace(iteration, reviews=(*iteration.reviews, review))
 
 

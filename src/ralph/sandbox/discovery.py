@@ -297,7 +297,7 @@ def _find_linked(top: str, mark: str) -> GitFolders | None:
         guarded=(
             replace(_guard(own, mounts.WORKTREE_READ_ONLY), linkless=("",), linkless_trees=mounts.GIT_LINKLESS_TREES),
             GuardedFolder(folder=f"{common}/objects", absent=alternates, linkless=("",)),
-            *(GuardedFolder(folder=f"{common}/{part}", linkless_trees=("",)) for part in (folder, f"logs/{folder}")),
+            GuardedFolder(folder=f"{common}/{folder}", linkless_trees=("",)),
         ),
         branch_folder=folder,
     )

@@ -98,8 +98,13 @@ class GitFolders(Struct, frozen=True, kw_only=True):
     @property
     def shared_parts(self) -> tuple[str, ...]:
         """The parts of the shared folder that a linked worktree may write: objects, and branches next to its own."""
-        parts = ("objects", self.branch_folder, f"logs/{self.branch_folder}")
-        return tuple(f"{self.common}/{part}" for part in parts) if self.is_linked else ()
+        return (f"{self.common}/objects", f"{self.common}/{self.branch_folder}") if self.is_linked else ()
+
+    @property
+    def private_reflogs(self) -> tuple[str, ...]:
+        """The reflogs of those branches. A sandbox gets an empty folder instead: while an agent runs, git outside would
+        follow a link among them, for example when another task is merged."""
+        return (f"{self.common}/logs/{self.branch_folder}",) if self.is_linked else ()
 
 
 class SandboxView(Struct, frozen=True, kw_only=True):
@@ -133,6 +138,7 @@ def mount_table(view: SandboxView, is_folder: Callable[[str], bool]) -> tuple[Mo
         if repository.is_linked:
             mounts += [Mount(repository.common, "read"), Mount(f"{repository.top}/.git", "read")]
         mounts += [Mount(part, "write") for part in (*repository.shared_parts, repository.own)]
+        mounts += [Mount(folder, "empty") for folder in repository.private_reflogs]
     mounts.append(Mount(view.workspace, "write"))
     for guarded in guarded_folders(view):
         mounts.append(Mount(guarded.folder, "write"))
@@ -154,7 +160,7 @@ def required_folders(view: SandboxView) -> Iterator[str]:
     """Folders that must exist before the sandbox starts: a missing folder cannot be mounted read-only."""
     if view.repository:
         yield f"{view.repository.common}/refs/ralph"
-        yield from view.repository.shared_parts
+        yield from (*view.repository.shared_parts, *view.repository.private_reflogs)
     for guarded in view.guarded:
         if guarded.folder.endswith("/.ralph"):
             yield from (f"{guarded.folder}/runs", f"{guarded.folder}/hook")

@@ -16,20 +16,18 @@ from ralph.core.text import clean, escaped, head, listed, one_line, plural, shor
 from ralph.files import add_to_file
 from ralph.history.evidence import Evidence, evidence_of
 from ralph.history.feed import history_of
-from ralph.history.needs import needs
 from ralph.history.run_history import RunHistory
 from ralph.history.states import state_of
 from ralph.show import report_tables as tables
+from ralph.show.needs import needs
 from ralph.show.plots import Html, element, joined
 from ralph.show.summary import Column, iteration_columns, share_of_checks
 from ralph.show.words import (
     agent_name,
     baseline_sentence,
-    commands,
     count,
     duration,
     money,
-    need_words,
     outcome_sentence,
     proof_sentence,
     sentence_case,
@@ -77,7 +75,7 @@ def report_body(history: RunHistory, evidence: Mapping[int, Evidence], exams: Se
 
 def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     needed = [
-        element("li", need_words(one), joined(" ", element("code", commands(one))) if one.actions else None)
+        element("li", one.text, joined(" ", element("code", one.commands)) if one.actions else None)
         for one in needs(history)
     ]
     if needed:
@@ -253,7 +251,7 @@ def _proof(history: RunHistory) -> str:
 
 def _needs(history: RunHistory) -> str:
     wanted = [one for one in needs(history) if one.kind in REVIEW_NEEDS]
-    items = [f"- {escape_markdown(need_words(one), 600)} {code(commands(one))}".rstrip() for one in wanted]
+    items = [f"- {escape_markdown(one.text, 600)} {code(one.commands)}".rstrip() for one in wanted]
     return "### What needs you\n\n" + "\n".join(items) if items else ""
 
 

@@ -14,9 +14,9 @@ from ralph.core.model import Outcome
 from ralph.core.state import Activity
 from ralph.core.text import plural
 from ralph.history.fold import Fold
-from ralph.history.needs import next_steps
 from ralph.history.run_history import RunHistory
 from ralph.show.event_lines import EventLines
+from ralph.show.needs import PURPOSES, command, next_steps
 from ralph.show.outlet import (
     WRITE_TIMEOUT,
     LiveRows,
@@ -29,7 +29,7 @@ from ralph.show.outlet import (
 )
 from ralph.show.summary import attempts_table, proof_lines, table
 from ralph.show.turn_lines import VERBOSE, LineLimits
-from ralph.show.words import PURPOSES, command, cut, duration, moment, money, outcome_sentence, whereabouts, wrap
+from ralph.show.words import cut, duration, moment, money, outcome_sentence, whereabouts, wrap
 from ralph.store.folder import load_exam_outputs
 
 _WIDTH = 80  # if it is unknown

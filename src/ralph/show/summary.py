@@ -10,14 +10,13 @@ from msgspec import Struct
 from ralph.core.gains import format_change
 from ralph.core.proof import Proof
 from ralph.core.text import clean, one_line, plural, short
-from ralph.history.needs import needs
 from ralph.history.overview import RunNow
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.history.states import RESULTS, state_of
+from ralph.show.needs import needs
 from ralph.show.outlet import Marks, Style, outcome_tone
 from ralph.show.words import (
     baseline_sentence,
-    commands,
     cost,
     count,
     cut,
@@ -29,7 +28,6 @@ from ralph.show.words import (
     how_it_failed,
     moment,
     money,
-    need_words,
     outcome_sentence,
     path_from_here,
     progress_words,
@@ -224,7 +222,7 @@ def render_history(history: RunHistory, style: Style, exams: Sequence[ExamOutput
     if wanted:
         yield style.paint("bold", "what needs you")
         for need in wanted:
-            yield f"  {style.marks.check} {need_words(need)}" + (f"  {commands(need)}" if need.actions else "")
+            yield f"  {style.marks.check} {need.text}" + (f"  {need.commands}" if need.actions else "")
         yield ""
     tone = outcome_tone(history.exit_code) if history.outcome else "cyan"
     yield style.paint(tone, f"ralph: {outcome_sentence(history)}")

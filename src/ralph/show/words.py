@@ -12,14 +12,11 @@ from ralph.core.model import HandOver
 from ralph.core.progress import GAINS
 from ralph.core.proof import Proof
 from ralph.core.state import STOP_REQUEST
-from ralph.core.stuck_rules import WAYS_OUT
-from ralph.core.text import listed, one_line, plural, short
+from ralph.core.text import listed, plural, short
 from ralph.core.text import money as money
 from ralph.core.text import nickname as nickname
-from ralph.history.needs import Action, Need
 from ralph.history.overview import RunNow
 from ralph.history.run_history import CheckResult, PastIteration, ReviewResult, RunHistory
-from ralph.history.states import state_of
 
 MAX_NUMBER = 10**15  # a forged journal may hold any number
 
@@ -356,75 +353,3 @@ def whereabouts(history: RunHistory, *, briefly: bool = False) -> list[str]:
     accept = f"ralph accept {nickname(history.run)}" if history.run else f"git merge {quote(branch)}"
     is_cut_off = history.outcome in ("interrupted", "failed", "fatal")  # the last turn may not be committed
     return lines if briefly or is_cut_off or not branch else [*lines, f"To merge it: {accept}"]
-
-
-_NEEDS = {
-    "question": "The agent asks: {text}",
-    "unverified": "Nothing has verified this work: no check was configured. Review it yourself.",
-    "unclaimed": "Every check passes, but the agent did not {text}. If it looks right, let green checks suffice.",
-    "exam": "The exam refused the agent's claims. See what it printed; then fix it, or tell the agent, and resume.",
-    "blocked": "The agent is blocked: {stem}. Remove the obstacle or tell it how to continue, then resume it.",
-    "denied": f"The agent was not allowed to use {{name}}. To let it: {WAYS_OUT}.",
-    "branch": "The work is on its own branch. Review it, then accept it.",
-    "task": "{name} is parked: its run did not finish it. Retry it, with a note if you know what it misses.",
-}
-
-
-def need_words(need: Need) -> str:
-    """Describe a need in a sentence."""
-    if need.check:
-        where = f": see {need.check.log}" if need.check.log else ""
-        late = f"; {RAISE_LIMIT}" if need.check.timeout else ""
-        return f"A check still fails ({how_it_failed(need.check)}): {need.check.name}{where}{late}"
-    if need.kind == "scm":
-        return f"{need.name} failed after iteration {need.iteration}: {need.text}"
-    if need.kind == "restored":
-        kept = f". Its versions are in {short(need.name, 500)}" if need.name else ""
-        return f"The agent changed protected files, which ralph restored or removed: {short(need.text, 300)}{kept}"
-    if need.kind in _NEEDS:
-        text = one_line(need.text, 500)
-        return _NEEDS[need.kind].format(name=need.name, text=text, stem=text.rstrip("."))
-    return state_of(need.kind).advice or need.text
-
-
-_RESUME_OPTIONS = {
-    "until": "--until",
-    "more": "-m",
-    "max_cost": "--max-cost",
-    "max_tokens": "--max-tokens",
-    "max_time": "--max-time",
-    "then": "--then",
-}
-"""The options of a resume with a higher limit, or with another agent."""
-
-
-def command(action: Action) -> str:
-    """Return the command for an action."""
-    name, options = nickname(action.run), dict(action.options)
-    if action.verb == "resume":
-        return " ".join((f"ralph resume {name}", *(f"{_RESUME_OPTIONS[key]} {options[key]}" for key in options)))
-    if action.verb in ("answer", "tell"):
-        return f'ralph tell {name} "…"'
-    others = {
-        "retry": f"ralph work retry {quote(action.task)}",
-        "rewind": f"ralph rewind {name} {options.get('to')}",
-        "allow": f"ralph resume {name} --yolo",
-    }
-    return others.get(action.verb, f"ralph {action.verb} {name}")
-
-
-PURPOSES = {
-    "accept": "run the checks once more, merge it, clean up",
-    "discard": "throw it away",
-    "resume": "continue where it stopped",
-    "rewind": "restore the files of its best iteration",
-    "allow": "continue, and allow the agent everything",
-    "diff": "what it changed",
-    "show": "what happened, iteration by iteration",
-    "report": "a report as a web page",
-}
-"""What an action is for."""
-
-
-def commands(need: Need) -> str:
-    return " && ".join(map(command, need.actions))

@@ -13,13 +13,13 @@ from ralph.core.text import clean, plural, short
 from ralph.errors import UserError
 from ralph.history.evidence import Evidence, Patch, PatchedFile
 from ralph.history.feed import entries_of
-from ralph.history.needs import Action, needs
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.run import control
 from ralph.show import report_tables as tables
+from ralph.show.needs import Action, command, needs
 from ralph.show.plots import Html, element, joined, prose
 from ralph.show.report import report_body
-from ralph.show.words import command, cost, done_when, duration, moment, money, need_words, nickname, portion, why_ended
+from ralph.show.words import cost, done_when, duration, moment, money, nickname, portion, why_ended
 from ralph.store.folder import load_exam_outputs, read_log
 from ralph.store.register import Listed
 from ralph.web.board_page import answer_forms, ending_buttons, state_badge
@@ -199,7 +199,7 @@ def _attention(view: View, frame: Frame) -> Html:
         rows = []
         for need in open_needs:
             acts = [_action(action, frame) for action in need.actions]
-            text = element("span", prose(need_words(need)))
+            text = element("span", prose(need.text))
             rows.append(element("li", text, element("span.acts", acts) if acts else None))
         has_accept = any(action.verb == "accept" for need in open_needs for action in need.actions)
         mergeable = seen.present.mergeable

@@ -6,9 +6,8 @@ from msgspec.structs import replace
 from ralph.core import events as e
 from ralph.core.model import Check, Iteration, PersonNote, Question, Turn
 from ralph.history.fold import Fold
-from ralph.history.needs import Action, needs, next_steps
 from ralph.history.run_history import RunHistory
-from ralph.show.words import commands, need_words
+from ralph.show.needs import Action, needs, next_steps
 
 STARTED = e.RunStarted(goal="goal", preset="checks", agent="claude", workspace="/ws", max_iterations=9)
 
@@ -23,8 +22,9 @@ def told(*events: e.Event, state: str = "", started: e.RunStarted = STARTED) -> 
 def test_a_question_needs_an_answer_until_it_has_one() -> None:
     asked = e.QuestionAsked("q", "which?")
     (need,) = needs(told(asked))
-    assert (need.kind, need.text, need.actions) == ("question", "which?", (Action("answer", "r1", "q"),))
-    assert (need_words(need), commands(need)) == ("The agent asks: which?", 'ralph tell r1 "…"')
+    assert (need.kind, need.text) == ("question", "The agent asks: which?")
+    assert need.actions == (Action("answer", "r1", "q"),)
+    assert need.commands == 'ralph tell r1 "…"'
     assert not needs(told(asked, e.PersonTold(2, (PersonNote("n", "this one", Question("q", "which?")),))))
 
 
@@ -56,9 +56,9 @@ def test_a_run_that_ended_unfinished_has_a_command_that_resumes_it(outcome: str,
             ),
         )
     )
-    assert (first.kind, commands(first)) == (outcome, command)
-    assert need_words(first).endswith(".")
-    assert need_words(second) == "A check still fails (exit 1): a: see /ws/a.log"
+    assert (first.kind, first.commands) == (outcome, command)
+    assert first.text.endswith(".")
+    assert second.text == "A check still fails (exit 1): a: see /ws/a.log"
 
 
 @pytest.mark.parametrize("state", ["killed", "paused"])
@@ -83,7 +83,7 @@ def test_unverified_work_needs_a_look_and_a_branch_needs_a_merge() -> None:
         verified=False,
         branch="ralph/r1",
     )
-    assert [commands(need) for need in needs(told(finished))] == ["", "ralph accept r1"]
+    assert [need.commands for need in needs(told(finished))] == ["", "ralph accept r1"]
     assert not needs(
         told(e.RunFinished(outcome="done", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0))
     )
@@ -109,7 +109,7 @@ def test_a_branch_without_changes_needs_nothing() -> None:
 def test_failed_commits_restored_files_and_warnings_are_needs() -> None:
     record = Iteration(number=1, turn=Turn(text="x"), touched=("b", "a"))
     events = (e.IterationFinished(1, record), e.ScmFinished(1, "push", False, "no remote"), e.Notice("mind the gap"))
-    assert [need_words(need) for need in needs(told(*events))] == [
+    assert [need.text for need in needs(told(*events))] == [
         "push failed after iteration 1: no remote",
         "The agent changed protected files, which ralph restored or removed: a, b. "
         "Its versions are in /ws/.ralph/runs/r1/protected/aside",
@@ -141,7 +141,7 @@ def test_a_run_that_lacks_only_a_claim_can_be_finished_by_its_checks() -> None:
         told(replace(STARTED, claims=("tag:COMPLETE",)), e.IterationFinished(1, record), ended("exhausted"))
     )
     assert need.kind == "unclaimed"
-    assert commands(need).endswith("--until checks")
+    assert need.commands.endswith("--until checks")
     (with_tasks,) = needs(
         told(
             replace(STARTED, claims=("tag:COMPLETE",), gates=("checks", "tasks")),
@@ -149,4 +149,4 @@ def test_a_run_that_lacks_only_a_claim_can_be_finished_by_its_checks() -> None:
             ended("exhausted"),
         )
     )
-    assert "--until checks" not in commands(with_tasks), "tasks may be open"
+    assert "--until checks" not in with_tasks.commands, "tasks may be open"

@@ -6,14 +6,17 @@ for a branch that is gone, a question that is closed, or a run that cannot be re
 
 from collections.abc import Iterator
 from math import ceil
+from shlex import quote
 from typing import Literal
 
 from msgspec import Struct
 
 from ralph.core.claims import Claim
-from ralph.core.text import listed
+from ralph.core.stuck_rules import WAYS_OUT
+from ralph.core.text import listed, nickname, one_line, short
 from ralph.history.run_history import CheckResult, RunHistory
 from ralph.history.states import state_of
+from ralph.show.words import RAISE_LIMIT, how_it_failed
 
 
 class Action(Struct, frozen=True):
@@ -30,19 +33,20 @@ class Action(Struct, frozen=True):
     task: str = ""
 
 
-class Need(Struct, frozen=True, kw_only=True):
-    """One thing that needs a person.
+class Need(Struct, frozen=True):
+    """One thing that needs a person, as a sentence.
 
     `kind` is question, check, unverified, unclaimed, exam, denied, branch, task, scm, restored, notice, or the state of
-    a run that waits for a person. `name` and `iteration` distinguish SCM tasks.
+    a run that waits for a person.
     """
 
     kind: str
-    name: str = ""
-    text: str = ""
+    text: str
     actions: tuple[Action, ...] = ()
-    iteration: int = 0
-    check: CheckResult | None = None
+
+    @property
+    def commands(self) -> str:
+        return " && ".join(map(command, self.actions))
 
 
 _CUT_OFF = ("", "interrupted", "failed", "fatal")  # the last turn may not be committed, so it cannot be accepted
@@ -57,15 +61,18 @@ def needs(history: RunHistory) -> list[Need]:
     found, still_open = [], history.now.open_questions
     for one in history.questions if history.outcome != "done" else ():
         if not one.answer and (still_open is None or one.id in still_open):
-            found.append(Need(kind="question", text=one.text, actions=(Action("answer", run, one.id),)))
+            text = f"The agent asks: {one_line(one.text, 500)}"
+            found.append(Need("question", text, (Action("answer", run, one.id),)))
     found += _task_needs(history) if history.backlog_task and history.outcome else _ending_needs(history)
     denied = tuple(dict.fromkeys(tool for one in history.iterations for tool in one.denials))
     if denied and history.outcome and history.outcome != "done":
         allow = (Action("allow", run),) if _was_denied_everything(history) and not history.backlog_task else ()
-        found.append(Need(kind="denied", name=listed(denied), actions=allow))
+        text = f"The agent was not allowed to use {listed(denied)}. To let it: {WAYS_OUT}."
+        found.append(Need("denied", text, allow))
     is_acceptable = history.outcome not in _CUT_OFF and not history.failing
     if history.branch and is_acceptable and not history.untouched and not history.backlog_task:
-        found.append(Need(kind="branch", actions=(Action("accept", run),)))
+        text = "The work is on its own branch. Review it, then accept it."
+        found.append(Need("branch", text, (Action("accept", run),)))
     return [*found, *_side_effects(history)]
 
 
@@ -74,13 +81,15 @@ def _side_effects(history: RunHistory) -> Iterator[Need]:
     for past in history.iterations:
         for task, ok, detail in past.scm:
             if not ok:
-                yield Need(kind="scm", name=task, text=detail, iteration=past.number)
+                yield Need("scm", f"{task} failed after iteration {past.number}: {detail}")
     if history.restored:
-        yield Need(kind="restored", text=", ".join(history.restored), name=history.aside)
+        names, aside = short(", ".join(history.restored), 300), short(history.aside, 500)
+        changed = f"The agent changed protected files, which ralph restored or removed: {names}."
+        yield Need("restored", f"{changed} Its versions are in {aside}")
     lists = [f": {listed(past.restored)}" for past in history.iterations if past.restored]
     for notice in history.notices:
         if not any(names in notice for names in lists):  # else it repeats the need above
-            yield Need(kind="notice", text=notice)
+            yield Need("notice", notice)
 
 
 def next_steps(history: RunHistory) -> list[Action]:
@@ -105,9 +114,16 @@ def next_steps(history: RunHistory) -> list[Action]:
 def _task_needs(history: RunHistory) -> Iterator[Need]:
     """Yield the needs of a run for a task. Its backlog resumes and merges it: only a parked task needs a person."""
     if history.now.is_parked:
+        how = "its run did not finish it. Retry it, with a note if you know what it misses."
         retry = Action("retry", history.work, task=history.backlog_task)
-        yield Need(kind="task", name=history.backlog_task, actions=(retry,))
-        yield from (Need(kind="check", check=check) for check in history.failing)
+        yield Need("task", f"{history.backlog_task} is parked: {how}", (retry,))
+        yield from map(_failing_check, history.failing)
+
+
+def _failing_check(check: CheckResult) -> Need:
+    where = f": see {check.log}" if check.log else ""
+    late = f"; {RAISE_LIMIT}" if check.timeout else ""
+    return Need("check", f"A check still fails ({how_it_failed(check)}): {check.name}{where}{late}")
 
 
 def _ending_needs(history: RunHistory) -> Iterator[Need]:
@@ -115,20 +131,26 @@ def _ending_needs(history: RunHistory) -> Iterator[Need]:
         finish = Action("resume", history.run, options=(("until", "checks"),))
         worded = next((claim.split(":", 1) for claim in history.claims if ":" in claim), None)
         deed = Claim(*worded).deed if worded else "say that it is done"
-        yield Need(kind="unclaimed", text=deed, actions=(Action("diff", history.run), finish))
+        text = f"Every check passes, but the agent did not {deed}. If it looks right, let green checks suffice."
+        yield Need("unclaimed", text, (Action("diff", history.run), finish))
     elif history.is_refused_by_exam:
-        yield Need(kind="exam", actions=(Action("show", history.run),))
+        then = "See what it printed; then fix it, or tell the agent, and resume."
+        yield Need("exam", f"The exam refused the agent's claims. {then}", (Action("show", history.run),))
     elif history.state != "asking" and state_of(history.state).needs_you:  # a question is its own need
         tell = (Action("tell", history.run),) if history.state in ("stalled", "blocked") else ()
         resume = Action("resume", history.run, options=_higher_limit(history))
-        text = history.reason if history.state == "blocked" else ""
+        text = state_of(history.state).advice
+        if history.state == "blocked":
+            reason = one_line(history.reason, 500).rstrip(".")
+            text = text.replace("The agent is blocked", f"The agent is blocked: {reason}")
         if not _was_denied_everything(history):  # then the denial is the need
-            yield Need(kind=history.state, text=text, actions=(*tell, resume))
+            yield Need(history.state, text, (*tell, resume))
         if history.state != "paused":
-            yield from (Need(kind="check", check=check) for check in history.failing)
+            yield from map(_failing_check, history.failing)
     elif history.outcome == "done" and not history.verified:
         look = (Action("diff", history.run),) if history.has_changes else ()
-        yield Need(kind="unverified", actions=look)
+        text = "Nothing has verified this work: no check was configured. Review it yourself."
+        yield Need("unverified", text, look)
 
 
 def _higher_limit(history: RunHistory) -> tuple[tuple[str, str], ...]:
@@ -148,3 +170,42 @@ def _higher_limit(history: RunHistory) -> tuple[tuple[str, str], ...]:
 def _was_denied_everything(history: RunHistory) -> bool:
     """Return whether the run failed because its agent was not allowed to do anything."""
     return history.state == "failed" and bool(history.iterations and history.iterations[-1].denials)
+
+
+_RESUME_OPTIONS = {
+    "until": "--until",
+    "more": "-m",
+    "max_cost": "--max-cost",
+    "max_tokens": "--max-tokens",
+    "max_time": "--max-time",
+    "then": "--then",
+}
+"""The options of a resume with a higher limit, or with another agent."""
+
+
+def command(action: Action) -> str:
+    """Return the command for an action."""
+    name, options = nickname(action.run), dict(action.options)
+    if action.verb == "resume":
+        return " ".join((f"ralph resume {name}", *(f"{_RESUME_OPTIONS[key]} {options[key]}" for key in options)))
+    if action.verb in ("answer", "tell"):
+        return f'ralph tell {name} "…"'
+    others = {
+        "retry": f"ralph work retry {quote(action.task)}",
+        "rewind": f"ralph rewind {name} {options.get('to')}",
+        "allow": f"ralph resume {name} --yolo",
+    }
+    return others.get(action.verb, f"ralph {action.verb} {name}")
+
+
+PURPOSES = {
+    "accept": "run the checks once more, merge it, clean up",
+    "discard": "throw it away",
+    "resume": "continue where it stopped",
+    "rewind": "restore the files of its best iteration",
+    "allow": "continue, and allow the agent everything",
+    "diff": "what it changed",
+    "show": "what happened, iteration by iteration",
+    "report": "a report as a web page",
+}
+"""What an action is for."""

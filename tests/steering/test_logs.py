@@ -63,16 +63,6 @@ def test_events_of_a_newer_version_are_skipped(ralph: Ralph, agent: Agent, works
     assert new.decode() in ralph("logs", "--json").out
 
 
-def test_a_run_of_a_newer_version_is_named_as_such(ralph: Ralph, agent: Agent, workspace: Path) -> None:
-    ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
-    state = journal(workspace).with_name("state.json")
-    state.write_text(state.read_text().replace('"version":"', '"of_the_future":[],"version":"99.'))
-    for command in ("logs", "show", "report"):
-        result = ralph(command)
-        assert result.code == 0
-        assert "was recorded by ralph 99." in result.err
-
-
 def test_a_file_that_is_not_a_journal_is_an_error(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
     journal(workspace).write_bytes(b"\x00\x01 not a journal\n" * 10)

@@ -117,27 +117,14 @@ def test_no_color_sends_no_colour_to_the_terminal(terminal: Callable[..., Termin
     assert not codes & {b"%d" % code for code in (*range(30, 39), *range(40, 49), *range(90, 98), *range(100, 108))}
 
 
-@pytest.mark.parametrize(
-    ("before", "said"),
-    [
-        (
-            "sys.modules['textual'] = None",
-            "the TUI needs textual, which is not installed\nhint: pip install 'rich>=13.7' 'textual>=8'",
-        ),
-        (
-            "import textual; textual.__version__ = '1.0.0'",
-            "the TUI needs textual 8, not 1.0.0\nhint: pip install --upgrade textual",
-        ),
-    ],
-    ids=["missing", "old"],
-)
-def test_a_missing_or_old_textual_is_reported_with_a_hint(
-    before: str, said: str, environment: dict[str, str], workspace: Path
-) -> None:
-    code = f"import sys; {before}; from ralph.cli.main import run_cli; sys.exit(run_cli(['ui', '.']))"
+def test_a_missing_textual_is_reported_with_a_hint(environment: dict[str, str], workspace: Path) -> None:
+    code = (
+        "import sys; sys.modules['textual'] = None; from ralph.cli.main import run_cli; sys.exit(run_cli(['ui', '.']))"
+    )
     env = {"TERM": "xterm", **environment}
     one = Terminal([sys.executable, "-c", code], workspace, env)
     assert one.end() == 2
+    said = "the TUI needs textual, which is not installed\nhint: pip install 'rich>=13.7' 'textual>=8'"
     assert one.raw.replace(b"\r", b"").decode() == f"ralph: {said}\n"
 
 

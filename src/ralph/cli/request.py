@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import __version__
-from ralph.agents.protocol import Choice
 from ralph.cli.table import folder_of
 from ralph.core.model import Run
 from ralph.core.secrets import Redactor, secret_values
@@ -26,10 +25,6 @@ from ralph.run.command_options import COMMANDS, option_names
 from ralph.run.options import PRESET_OF, as_settings, set_key
 from ralph.run.policy import make_composer, make_policy, refuse_endless
 from ralph.run.request import RunRequest
-from ralph.run.sandboxing import RunPlace, reachable_hosts, sandbox_request
-from ralph.sandbox.discovery import find_view
-from ralph.sandbox.mounts import bubblewrap_command, mount_table
-from ralph.sandbox.sandbox import find_bubblewrap
 from ralph.settings import LoadedSettings, format_duration, load
 from ralph.show.words import done_when
 from ralph.store.register import Listed, Objection, find_run, find_workspace, why_not_begun
@@ -293,19 +288,6 @@ def run_and_number(values: dict[str, Any], words: list[str]) -> tuple[Listed, in
     return one_run(values, named, why_not_begun), int(numbers[0]) if numbers else None
 
 
-def read_run(values: dict[str, Any], words: list[str]) -> Listed:
-    """Return the run that is named, for a command that reads its journal."""
-    run = one_run(values, words)
-    if _numbers(run.facts.version) > _numbers(__version__):
-        newer = f"run {run.id} was recorded by ralph {run.facts.version}, which is newer: some of it may not be shown"
-        print(f"ralph: {newer}", file=sys.stderr)
-    return run
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".") if part.isdecimal()]
-
-
 def explain(request: RunRequest, sources: Sequence[Path], out: TextIO) -> int:
     """Print what would be run, and run nothing: the important settings, the command line, the first prompt."""
     settings, goal = request.settings, request.goal()
@@ -332,24 +314,10 @@ def explain(request: RunRequest, sources: Sequence[Path], out: TextIO) -> int:
         *(() if settings.verifies else (("verified", "by nothing: no check, no tasks file"),)),
         *(("check", check.command) for check in settings.checks),
         ("at most", ", ".join(filter(None, limits))),
-        *(_sandbox_rows(request, chosen) if settings.sandbox.enabled else ()),
+        *((("sandbox", f"network {settings.sandbox.net}"),) if settings.sandbox.enabled else ()),
     ]
     redact = Redactor(secret_values(os.environ)).text
     for name, text in rows:
         print(f"{name:>10}  {redact(clean(text))}", file=out)
     print(f"\nThe first prompt:\n\n{redact(clean(prompt))}", file=out)
     return 0
-
-
-def _sandbox_rows(request: RunRequest, chosen: Sequence[Choice]) -> list[tuple[str, str]]:
-    """Return the sandbox's command line, and the hosts that it reaches."""
-    place = RunPlace(request.workspace, request.workspace, "RUN")
-    view = find_view(sandbox_request(request.settings, chosen, os.environ, place))
-    hosts = reachable_hosts(request.settings, chosen, os.environ)
-    mounts = mount_table(view, os.path.isdir)
-    words = bubblewrap_command(find_bubblewrap(os.environ), mounts, view.workspace, hosts is None)
-    rows = [("sandbox", shlex.join(words))]
-    if hosts is not None:
-        names = [f"{one.name}:{one.port}" if one.port else one.name for one in hosts]
-        rows.append(("network", ", ".join(names) or "none"))
-    return rows

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ralph.backlog.accept_work import AcceptedWork, accept_work, discard_work, why_not_accept
-from ralph.cli.request import one_run, read_run, run_and_number
+from ralph.cli.request import one_run, run_and_number
 from ralph.cli.run import readable
 from ralph.cli.table import DIRECTORY, JSON, Values, command, confirm, folder_of, is_terminal, no_words
 from ralph.cli.work import ends_of_work, merged_range, work_report
@@ -58,7 +58,7 @@ from ralph.store.writer import Writer
 def report(values: Values, words: list[str]) -> int:
     """Write a page about what a run did and what needs you: one HTML file without other resources. On a terminal,
     without -o, it goes into the run's folder, and its path is printed."""
-    run, is_json = read_run(values, words), bool(values.get("json"))
+    run, is_json = one_run(values, words), bool(values.get("json"))
     if values.get("open") and (is_json or values.get("output") == "-"):
         raise UserError("--open needs an HTML file", "leave out --json and `-o -`")
     into_folder = not is_json and (sys.stdout.isatty() or values.get("open"))
@@ -75,9 +75,11 @@ def report(values: Values, words: list[str]) -> int:
         sys.stdout.buffer.write(data)
         return 0
     path = Path(target) if target else run.folder.path / REPORT_FILE
+    if target and path.exists() and not path.is_file():
+        raise UserError(f"{path} is not a regular file", "name another one, or `-o -` for standard output")
     try:
         if target:
-            _write_given(path, data)
+            path.write_bytes(data)
         else:  # in the workspace, where an agent may have put a link or a pipe
             run.folder.write(REPORT_FILE, data)
     except OSError as error:
@@ -92,15 +94,6 @@ def _is_outside(target: str, run: Listed) -> bool:
     """Whether the report goes to standard output or to a file outside the workspace, where agents don't find it."""
     is_inside = f"{os.path.realpath(target)}/".startswith(f"{run.facts.workspace}/")
     return target == "-" or (bool(target) and not is_inside)
-
-
-def _write_given(path: Path, data: bytes) -> None:
-    """Write to a path that the user named; fail instead of waiting for the reader of a pipe."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    with open(fd, "wb", buffering=0) as file:
-        os.set_blocking(fd, True)
-        while data:
-            data = data[file.write(data) :]
 
 
 COLORS = {"+": "32", "-": "31", "@": "36"}  # green, red, cyan

@@ -22,7 +22,6 @@ from ralph.core.model import Rule, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, listed, nickname
 from ralph.errors import UserError, complain, to_install
-from ralph.files import state_folder
 from ralph.planning.plans import with_tasks
 from ralph.process.keeper import Keeper
 from ralph.process.signals import ANNOUNCEMENT, Deadline, Interrupt, interrupt_on_signals
@@ -43,8 +42,6 @@ from ralph.show.screen import make_screen
 from ralph.store.folder import new_run_id
 from ralph.store.journal import StoredRun
 from ralph.store.register import runs, runs_in
-
-MIN_TEXTUAL = 8  # the first version that leaves the colours to the terminal
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
@@ -159,11 +156,9 @@ def has_usable_terminal() -> bool:
 def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
     """Open the TUI and return when the user leaves. `given` are options for every run that is started there."""
     try:
-        from textual import __version__ as version
+        import textual  # noqa: F401 (an optional extra)
     except ModuleNotFoundError:
         raise UserError("the TUI needs textual, which is not installed", to_install("tui")) from None
-    if int(version.partition(".")[0]) < MIN_TEXTUAL:
-        raise UserError(f"the TUI needs textual {MIN_TEXTUAL}, not {version}", "pip install --upgrade textual")
     from ralph.tui.app import RalphApp
     from ralph.tui.draw import tui_style
     from ralph.tui.tui_state import TuiState
@@ -266,14 +261,6 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
         raise UserError(f"--detach can't be combined with {other}", "follow the run with `ralph logs -f --json`")
     if "-" in words or values.get("prompt_file") == "-":
         raise UserError("--detach can't read the goal from standard input", "put it into a file: -f FILE")
-    folder = state_folder(os.environ, "runs")
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(0, "Permission denied")
-    except OSError as error:
-        hint = "without it `ralph ps` can't find the run; choose another folder with XDG_STATE_HOME"
-        raise UserError(f"cannot write to {folder}: {error.strerror}", hint) from None
     given = {name: value for name, value in values.items() if name not in ("detach", "verbose", "quiet")}
     launched = Launched.start(
         [command, "--quiet", *command_options.words_of(given, command_options.COMMANDS[command]), "--", *words],

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ralph.cli.request import read_run
+from ralph.cli.request import one_run
 from ralph.cli.run import has_usable_terminal, open_screen
 from ralph.cli.table import DB, DIRECTORY, JSON, Values, command, no_words, print_objects
 from ralph.cli.work import mirror_fleet, show_work
@@ -58,7 +58,7 @@ def ps(values: Values, words: list[str]) -> int:
 @command(JSON, DIRECTORY, words="[RUN]", examples=("ralph show", "ralph show k3fa --json"))
 def show(values: Values, words: list[str]) -> int:
     """Show what a run did, iteration by iteration: checks, cost, changed files, refused claims, and what needs you."""
-    run = read_run(values, words)
+    run = one_run(values, words)
     if run.facts.kind == "work":
         return show_work(run, bool(values.get("json")))
     history = history_now(run)
@@ -87,7 +87,7 @@ POLL_INTERVAL = 0.1  # seconds
 )
 def logs(values: Values, words: list[str]) -> int:
     """Print what a run printed on its screen; with -f, continue with what it prints next."""
-    run = read_run(values, words)
+    run = one_run(values, words)
     follows = bool(values.get("follow"))
     lines = _lines(run, follows)
     if values.get("json"):

@@ -60,18 +60,6 @@ def test_no_process_survives_the_end_of_a_run(
         assert run.one("run_finished")["outcome"] == "interrupted"
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_no_process_of_parallel_checks_survives(
-    live: Start, agent: Agent, alive: Alive, nap: str, eventually: Any, workspace: Path, end: str
-) -> None:
-    (workspace / "escape.sh").write_text(ESCAPES.format(nap))
-    checks = ("--check", "sh escape.sh", "--check", "sh ./escape.sh", "--check", "sh  escape.sh")
-    run = live("run", "g", "--grace", "0.3", *checks, "--parallel-checks", "3", "--agent", agent("echo hello"))
-    eventually(lambda: len(alive(nap)) >= 15)
-    end_by(end, run)
-    eventually(lambda: not alive(nap))
-
-
 @pytest.mark.parametrize("end", ["the second Ctrl-C", "SIGTERM and no more time", "SIGHUP", "SIGKILL"])
 def test_a_commit_hook_that_hangs_does_not_survive(
     live: Start,

@@ -12,7 +12,7 @@ import pytest
 
 from ralph.process.keeper import Keeper
 from ralph.process.lifecycle import Limits
-from ralph.process.process import Process, ask_program, run_in_parallel
+from ralph.process.process import Process, ask_program
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
 from ralph.process.signals import Interrupt
 from ralph.process.streams import LogFile
@@ -429,11 +429,6 @@ def test_memory_and_logs_do_not_grow_with_the_output(tmp_path: Path, kind: str, 
     assert seen == told
     assert megabytes <= 24
     assert log_size <= 8 << 20
-
-
-def test_a_failed_start_leaves_nothing_to_wait_for(keeper: Keeper) -> None:
-    """This happens after an interrupt just before a check."""
-    assert list(run_in_parallel([lambda keeper: None, lambda keeper: None], [keeper])) == []
 
 
 def test_ask_program_returns_output_and_exit(keeper: Keeper, tmp_path: Path) -> None:

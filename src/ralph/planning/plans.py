@@ -315,7 +315,7 @@ def try_checks(
     context = Context(
         root=workspace,
         workspace=str(workspace),
-        settings=replace(settings, check_timeout=limit, parallel_checks=1, fail_fast=False, keep_children=False),
+        settings=replace(settings, check_timeout=limit, fail_fast=False, keep_children=False),
         folder=RunFolder(prepare(workspace), new_run_id(time.time())),
         keeper=keeper,
         interrupt=interrupt,

@@ -6,7 +6,7 @@ The arguments of `Process` say which program, for how long, and who cleans up af
         For an agent. Each line of its stdout is passed on as soon as it is complete.
 
     Process(command, keeper=keeper, limits=limits, interrupt=interrupt).capture(head=5000, tail=2000)
-        For a check. The beginning and the end of its output are kept. `run_in_parallel` runs several checks at a time.
+        For a check. The beginning and the end of its output are kept.
 
     with Process(command, deadline=deadline) as git:
         output = git.output(timeout=60)
@@ -19,11 +19,9 @@ doesn't wait for is a `DetachedProcess`.
 """
 
 import math
-import select
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -95,14 +93,6 @@ class Process(ProcessLifecycle):
         self, *, head: int, tail: int, log: LogFile | None = None, redact: Callable[[bytes], bytes] = redact_secrets
     ) -> Output:
         """Run the program; return the first `head` and the last `tail` characters that it printed."""
-        result = self.start_capture(head=head, tail=tail, log=log, redact=redact)
-        self._wait()
-        return result()
-
-    def start_capture(
-        self, *, head: int, tail: int, log: LogFile | None = None, redact: Callable[[bytes], bytes] = redact_secrets
-    ) -> Callable[[], Output]:
-        """Start the program; return a function that returns its output once it is over."""
         ends = Ends(head, tail)
 
         def take(chunk: bytes) -> None:
@@ -113,7 +103,8 @@ class Process(ProcessLifecycle):
         self._start(take)
         if log is not None:
             log.open()
-        return lambda: Output(self.exit(), *ends.texts(redact))
+        self._wait()
+        return Output(self.exit(), *ends.texts(redact))
 
     def __enter__(self) -> "Process":
         """Start the program without a keeper; see `read` and `output`."""
@@ -188,61 +179,3 @@ def ask_program(keeper: Keeper, command: Command, interrupt: Interrupt | None = 
     limits = Limits(turn=ASK_TIMEOUT, grace=0.0, stop=0.5, leftovers=0.5)
     ended = Process(command, keeper=keeper, limits=limits, interrupt=interrupt).stream(keep)
     return "\n".join(lines), ended
-
-
-Result = TypeVar("Result")
-
-Running = tuple[Process, Callable[[], Result]]
-"""A program that was started, and what to call once it is over."""
-
-
-def run_in_parallel(
-    starts: Sequence[Callable[[Keeper], Running[Result] | None]],
-    keepers: Sequence[Keeper],
-    is_enough: Callable[[Result], bool] = lambda result: False,
-) -> Iterator[Result]:
-    """Start each program with its own keeper, as many at a time as there are keepers; yield the results in order.
-
-    No further program is started after a result for which `is_enough` is true, or if a start returns None. Leaving the
-    iterator early kills the programs that are running.
-    """
-    idle, waiting = list(keepers), deque(enumerate(starts))
-    running: dict[int, tuple[Keeper, Running[Result]]] = {}
-    results: dict[int, Result] = {}
-    yielded = 0
-    try:
-        while waiting or running:
-            while waiting and idle:
-                number, start = waiting.popleft()
-                if (started := start(idle[0])) is None:
-                    waiting.clear()
-                else:
-                    running[number] = idle.pop(0), started
-            if running:
-                _wait_for_any([process for _, (process, _) in running.values()])
-            for number, (keeper, (process, result)) in list(running.items()):
-                process.step(0)
-                if process.is_over:
-                    del running[number]
-                    process.close()
-                    results[number] = result()
-                    idle.append(keeper)
-                    if is_enough(results[number]):
-                        waiting.clear()
-            while yielded in results:
-                yield results[yielded]
-                yielded += 1
-    finally:
-        for _, (process, _) in running.values():
-            process.close()
-
-
-def _wait_for_any(processes: Sequence[Process]) -> None:
-    """Block until something has happened to one of the programs, or is due."""
-    poll = select.poll()
-    timeouts = []
-    for process in processes:
-        for fd in process.poll_fds():
-            poll.register(fd, select.POLLIN)
-        timeouts.append(process.timeout())
-    poll.poll(min((timeout for timeout in timeouts if timeout is not None), default=None))

@@ -4,8 +4,7 @@ the files that checks are made of."""
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from tempfile import mkdtemp
@@ -21,7 +20,7 @@ from ralph.files import read_given, remove_tree
 from ralph.git.client import Git
 from ralph.loop import Parts
 from ralph.process.keeper import Keeper
-from ralph.process.process import Output, Running, run_in_parallel
+from ralph.process.process import Output
 from ralph.process.program import CannotStart, Command
 from ralph.run.context import Context
 from ralph.run.copies import open_copy
@@ -59,58 +58,39 @@ class Checks:
 
     def run(self, number: int) -> tuple[Check, ...] | None:
         """Run all checks; return the results in their order, or None if the run was interrupted before the last."""
-        context, settings = self._context, self._context.settings
+        context, results = self._context, list[Check]()
         folder = os.path.join(context.task or "", ".ralph")
-        logs = [os.path.join(folder, f"guardrail_{number:03d}_{slug}.log") for slug in self._slugs]
-        # After a sandboxed check ralph looks for planted files: no other check may run then.
-        at_once = 1 if context.sandboxes_checks else settings.parallel_checks
-        results: list[Check] = []
-
-        def is_enough(check: Check | None) -> bool:
-            return check is None or (settings.fail_fast and not check.passed)
-
-        with ExitStack() as stack:
-            starts = [
-                partial(self._start, check, log, number, stack) for check, log in zip(self._commands, logs, strict=True)
-            ]
-            others = [stack.enter_context(Keeper.start()) for _ in starts[1:at_once]]
-            for check in run_in_parallel(starts, (context.keeper, *others), is_enough):
-                if check is None:
-                    return None
-                context.tell(check_finished(check))
-                results.append(check)
-        if len(results) < len(starts) and not any(map(is_enough, results)):  # an interrupt came before the rest
-            return None
+        for check, slug in zip(self._commands, self._slugs, strict=True):
+            if context.interrupt.level:
+                return None
+            result = self._run_one(check, os.path.join(folder, f"guardrail_{number:03d}_{slug}.log"), number)
+            if result is None:
+                return None
+            context.tell(check_finished(result))
+            results.append(result)
+            if context.settings.fail_fast and not result.passed:
+                break
         return tuple(results)
 
-    def _start(
-        self, check: CheckCommand, log_path: str, number: int, stack: ExitStack, keeper: Keeper
-    ) -> Running[Check | None] | None:
-        """Start a check; return None if the run is interrupted."""
+    def _run_one(self, check: CheckCommand, log_path: str, number: int) -> Check | None:
+        """Run one check; return None if it was interrupted."""
         context, timeout = self._context, self._context.settings.check_timeout or None
-        if context.interrupt.level:
-            return None
         command = Command(argv=("/bin/sh", "-c", check.command), cwd=str(context.root), env=context.child_env(number))
         context.restore_home()
         if context.sandboxes_checks:
             command = context.sandboxed(command)
         changed_files = self._watch() if self._watch else tuple
-        log = stack.enter_context(context.log(os.path.join(context.root, log_path)))
-        process = context.process(command, timeout=timeout, keeper=keeper)
-        output = process.start_capture(head=context.settings.quoted, tail=ERROR_LIMIT, log=log, redact=context.redact)
         context.tell(events.CheckStarted(check.command))
-
-        def result() -> Check | None:
-            log.close()
-            context.report_problems(log, keeper=keeper)
-            ended, changed = output(), changed_files()
-            if ended.exit.ended_by == "interrupt":
-                return None
-            void = CHANGED.format(listed(changed, 5)) if changed else ""
-            made = check_result(context.redact.text(check.command), ended, process.limits.turn, check.hint)
-            return replace(made, passed=made.passed and not void, action=check.fail_action, log=log_path, void=void)
-
-        return process, result
+        with context.log(os.path.join(context.root, log_path)) as log:
+            process = context.process(command, timeout=timeout)
+            output = process.capture(head=context.settings.quoted, tail=ERROR_LIMIT, log=log, redact=context.redact)
+        context.report_problems(log)
+        changed = changed_files()
+        if output.exit.ended_by == "interrupt":
+            return None
+        void = CHANGED.format(listed(changed, 5)) if changed else ""
+        made = check_result(context.redact.text(check.command), output, timeout, check.hint)
+        return replace(made, passed=made.passed and not void, action=check.fail_action, log=log_path, void=void)
 
 
 def check_result(name: str, output: Output, timeout: float | None, hint: str) -> Check:

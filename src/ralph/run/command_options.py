@@ -38,7 +38,7 @@ GOAL = group(
 
 DONE = group(
     "When is it done",
-    *("until", "checks", "checkTimeout", "exams", "examTries", "parallelChecks"),
+    *("until", "checks", "checkTimeout", "exams", "examTries"),
     setting("baseline", sets=True, text="Run the checks before the first turn (the default of `ralph loop`)."),
     setting("baseline", "--no-baseline", "Don't run them then: the agent will create their commands.", sets=False),
     "failFast",
@@ -132,7 +132,7 @@ TUNE = (
     ),
     *without(GOAL, "comments"),
     *AGENT,
-    *only(DONE, "check", "check_timeout", "parallel_checks", "fail_fast", "protect", "exam", "exam_tries"),
+    *only(DONE, "check", "check_timeout", "fail_fast", "protect", "exam", "exam_tries"),
     *without(LIMITS, "stuck"),
     *only(PLACE, "setup", "sandbox", "sandbox_net"),
     *OUTPUT,

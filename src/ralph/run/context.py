@@ -97,7 +97,6 @@ class Context(Struct, frozen=True, kw_only=True):
         *,
         timeout: float | None = None,
         idle: float | None = None,
-        keeper: Keeper | None = None,
         on_start: Callable[[int], None] | None = None,
         is_idle: Callable[[], bool] = lambda: True,
     ) -> Process:
@@ -105,7 +104,7 @@ class Context(Struct, frozen=True, kw_only=True):
         left = None if self.clock.max_time is None else self.clock.time_left()
         return Process(
             command,
-            keeper=keeper or self.keeper,
+            keeper=self.keeper,
             limits=Limits(turn=timeout or None, idle=idle or None, total=left, grace=self.settings.grace),
             interrupt=self.interrupt,
             on_start=on_start,
@@ -122,12 +121,12 @@ class Context(Struct, frozen=True, kw_only=True):
     def log(self, path: StrPath) -> LogFile:
         return LogFile(os.fspath(path), self.settings.max_log or 1 << 62, self.redact)
 
-    def report_problems(self, *logs: LogFile, keeper: Keeper | None = None) -> None:
+    def report_problems(self, *logs: LogFile) -> None:
         """Report problems with the process that has just ended: with its logs, its leftovers, or its sandbox."""
         for log in logs:
             if log.trouble:
                 self.tell(events.Notice(log.trouble))
-        if left := (keeper or self.keeper).survivors:
+        if left := self.keeper.survivors:
             self.tell(events.Notice(f"could not kill: process {', '.join(map(str, left))}"))
         for text in self.sandbox.settle() if self.sandbox else ():
             self.tell(events.Notice(text))

@@ -11,7 +11,6 @@ from ralph.core.model import Iteration, Run, Turn, Usage
 from ralph.core.prompts import commit_message, own_words, section
 from ralph.core.text import clean, listed
 from ralph.errors import UserError
-from ralph.files import ReplacedFileError, add_to_file, write_file
 from ralph.git.client import require_git
 from ralph.git.index import display_path
 from ralph.git.remote import NO_HOOKS, GitConfigWatch, skipped_push_hook
@@ -64,7 +63,7 @@ def make_followups(
 ) -> list[Followup]:
     """Return what to do after each iteration. `finished` are the SCM tasks of iterations that are already done;
     `settle`, if given, decides what is committed to the branch of the run's worktree."""
-    made: list[Followup] = [ProgressFile(context).write]  # first: it must be there even if the rest fails
+    made: list[Followup] = [partial(write_progress, context)]  # first: it must be there even if the rest fails
     scm = context.settings.scm
     if scm is not None and scm.tasks:
         commits = Commits(scm, agent, context, trees=trees, workspace=workspace, finished=finished)
@@ -75,36 +74,24 @@ def make_followups(
     return made
 
 
-class ProgressFile:
-    """`.ralph/progress.md`: one section per iteration of this run, written as it ends."""
+def progress_file(context: Context) -> Path:
+    """Return the path of the file with one section per iteration of this run."""
+    return context.home / ".ralph" / "progress.md"
 
-    def __init__(self, context: Context) -> None:
-        self._context, self._path = context, context.home / ".ralph" / "progress.md"
-        self._written = 0
 
-    def clear(self) -> None:
-        """Remove the file of an earlier run, which the agent would take for that of this run."""
-        try:
-            self._path.unlink(missing_ok=True)
-        except OSError as error:
-            raise cannot_write(self._path, error) from None
+def clear_progress(context: Context) -> None:
+    """Remove the progress file of an earlier run, which the agent would take for that of this run."""
+    try:
+        progress_file(context).unlink(missing_ok=True)
+    except OSError as error:
+        raise cannot_write(progress_file(context), error) from None
 
-    def write(self, run: Run, iteration: Iteration) -> None:
-        """Append the sections that are missing. The first call in a resumed run writes those of all iterations."""
-        text = "\n".join(section(one) for one in run.iterations[self._written :])
-        data = self._context.redact(text.encode("utf-8", "replace"))
-        self._context.restore_home()
-        try:
-            if self._written:
-                add_to_file(self._path, b"\n" + data if data else data)
-            else:
-                write_file(self._path, data)
-        except ReplacedFileError:  # the agent has put a link or a pipe in its place
-            whole = "\n".join(section(one) for one in run.iterations)
-            write(self._path, self._context.redact(whole.encode("utf-8", "replace")))
-        except OSError as error:
-            raise cannot_write(self._path, error) from None
-        self._written = len(run.iterations)
+
+def write_progress(context: Context, run: Run, iteration: Iteration) -> None:
+    """Write the section of each iteration."""
+    text = "\n".join(section(one) for one in run.iterations)
+    context.restore_home()
+    write(progress_file(context), context.redact(text.encode("utf-8", "replace")))
 
 
 class Commits:

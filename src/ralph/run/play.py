@@ -26,7 +26,7 @@ from ralph.run.agents import CliAgent, workers
 from ralph.run.context import Clock, Context, Tick
 from ralph.run.control import obey_stop_request
 from ralph.run.copies import prepare_worktree
-from ralph.run.followups import ProgressFile, tell_skipped_hook
+from ralph.run.followups import clear_progress, tell_skipped_hook
 from ralph.run.notify import Notifier
 from ralph.run.parts import make_parts
 from ralph.run.plan import RunPlan
@@ -383,7 +383,7 @@ def _open_tuning(context: Context, trees: Trees, stack: ExitStack) -> Tuning:
 def _make_parts(opened: OpenRun, agent: Agent) -> Parts:
     plan, context, trees, publisher = opened.plan, opened.context, opened.trees, opened.publisher
     request, story = plan.request, plan.story
-    ProgressFile(context).clear()
+    clear_progress(context)
     if publisher:
         tell_skipped_hook(context)
     finished = {*story.settled} if story else set()

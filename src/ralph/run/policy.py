@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from importlib.machinery import PathFinder
 from pathlib import Path
 
 from msgspec import Struct
@@ -140,15 +139,13 @@ def _import_rule(path: str, workspace: Path) -> Rule:
     hint = "name it as package.module:name, and install its package where ralph is installed"
     if not module or not name:
         raise UserError(f"rules: {path!r} names no rule", hint)
-    here = os.path.realpath(workspace)
-    trusted = [entry for entry in sys.path if entry and not _is_editable(os.path.realpath(entry), here)]
-    top = module.partition(".")[0]
-    found = sys.modules.get(top) or PathFinder.find_spec(top, trusted)
-    if found is None:
-        raise UserError(f"rules: cannot import {module}: no such package is installed with ralph", hint)
-    before, sys.path[:] = sys.path[:], trusted
+    here, before = os.path.realpath(workspace), sys.path[:]
+    sys.path[:] = [entry for entry in before if entry and not _is_editable(os.path.realpath(entry), here)]
     try:
         rule = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        said = f"rules: cannot import {path}: no such package is installed with ralph: {error.name}"
+        raise UserError(said, hint) from None
     except Exception as error:  # noqa: BLE001 - a user's module may fail in any way
         raise UserError(f"rules: cannot import {path}: {type(error).__name__}: {error}", hint) from None
     finally:

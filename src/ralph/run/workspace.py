@@ -67,8 +67,6 @@ class LocalWorkspace:
     def begin(self) -> None:
         """Read the tasks, copy protected files, and remember the files that checks and tools read."""
         settings = self._context.settings
-        if settings.parallel_checks > 1 and self._context.sandboxes_checks:
-            self._context.tell(Notice("sandboxed checks run one at a time: --parallel-checks is ignored"))
         if self._tasks:
             self._tasks.begin()
         if self._protected:

@@ -333,7 +333,6 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     ] = ()
     exam_tries: Annotated[Positive, about("End the run as blocked when its exams have refused N claims.")] = 3
     check_timeout: Annotated[Duration | None, about("How long one check may take; 0: no limit.", "5m")] = None
-    parallel_checks: Annotated[Positive, about("How many checks run at once. They must not share files.", 4)] = 1
     baseline: Annotated[
         bool | None, about("Run the checks before the first turn; null: only with the `checks` preset.")
     ] = None
@@ -444,10 +443,10 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     notify: Annotated[
         Texts,
         about(
-            "Whom to notify when a run is done, has failed, asks something or waits for a limit: a command, an Apprise "
-            "URL, or `desktop`.",
+            "Whom to notify when a run is done, has failed, asks something or waits for a limit: a command, or "
+            "`desktop`.",
             ["desktop", "notify-team.sh"],
-            option="--notify CMD|URL",
+            option="--notify CMD",
         ),
     ] = ()
     scm: Annotated[Scm | None, about("What to do once the checks pass; null: nothing.")] = None

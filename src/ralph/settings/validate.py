@@ -32,6 +32,7 @@ REMOVED = {
     "reviewAfter": "reviews take place at every claim whose checks are green",
     "learn": "keep notes for later runs in a file that your agent reads, such as AGENTS.md",
     "side": "name the agent for commit messages in `scm.agent`, and that for reviews in `reviews.agent`",
+    "parallelChecks": "let one check run them in parallel, such as `make -j4 check`",
     "guardrailRetryLimit": "a review that asks for changes refuses the claim",
 }
 

@@ -277,18 +277,17 @@ class Precedence:
 
 def displayed_states(board: Board) -> dict[str, str]:
     """Return the state of each task as people see it, such as `blocked` for one that waits for a parked task."""
+    states: dict[str, str] = {}
     blocked, order = _blocked_keys(board), Precedence(board)
-    return {key: _displayed_state(board, job, blocked, order) for key, job in board.jobs.items()}
-
-
-def _displayed_state(board: Board, job: Job, blocked: frozenset[str], order: Precedence) -> str:
-    if job.state == "queued" and job.task.key in blocked:
-        return "blocked"
-    if job.state == "queued" and not _can_start(board, job):
-        return "waiting"
-    if job.state in ("queued", "ready") and order.holder(job):
-        return "held"
-    return job.state
+    for key, job in board.jobs.items():
+        states[key] = job.state
+        if job.state == "queued" and key in blocked:
+            states[key] = "blocked"
+        elif job.state == "queued" and not _can_start(board, job):
+            states[key] = "waiting"
+        elif job.state in ("queued", "ready") and order.holder(job):
+            states[key] = "held"
+    return states
 
 
 def fits(board: Board, running: int, cost: float | None = None) -> bool:

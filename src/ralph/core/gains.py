@@ -77,15 +77,15 @@ def format_change(gain: float, metric: Metric) -> str:
 def describe_start(metric: Metric, values: Sequence[float], noise: Noise) -> str:
     """Say what the first measurements were, and how large a gain must be to be noticed."""
     if not values:
-        return "metric: no number"
+        return "no number"
     value = format_value(median(values), metric)
     if noise == "exact":
-        return f"metric: {value}, the same in {plural(len(values), 'run')}: any gain counts"
+        return f"{value}, the same in {plural(len(values), 'run')}: any gain counts"
     seen = f"{100 * visible_gain(values, noise, metric.min_gain):.2g} %"
     if noise == "nearly exact":
-        return f"metric: {value}, nearly the same in {plural(len(values), 'run')}: gains from {seen} on count"
+        return f"{value}, nearly the same in {plural(len(values), 'run')}: gains from {seen} on count"
     differs = f"{100 * run_to_run_difference(values):.2g} %"
-    return f"metric: {value}, differs by {differs} from run to run: gains below about {seen} may be missed"
+    return f"{value}, differs by {differs} from run to run: gains below about {seen} may be missed"
 
 
 def describe_result(measured: Comparison, metric: Metric) -> str:
@@ -132,19 +132,14 @@ def attempt_result(iteration: Iteration, metric: Metric) -> str:
 def describe_metric(run: Run, command: str) -> str:
     if run.start is None:
         return ""
-    metric, best = run.start.metric, best_value(run)
+    metric, start = run.start.metric, describe_start(run.start.metric, run.start.values, noise_of(run))
     lines = [
         f"The number to {'maximize' if metric.maximize else 'minimize'} is measured by: {command}",
-        f"- at the start: {format_value(run.start.value, metric)}",
-        f"- best so far: {format_value(best, metric)} (your files are in this state)",
+        f"- at the start: {start}",
+        f"- best so far: {format_value(best_value(run), metric)} (your files are in this state)",
     ]
     if metric.target is not None:
         lines.append(f"- target: {format_value(metric.target, metric)}")
-    if noise_of(run) == "exact":
-        lines.append("- it has no noise: any gain counts")
-    else:
-        seen = 100 * visible_gain(run.start.values, noise_of(run), metric.min_gain)
-        lines.append(f"- it is noisy: gains below about {seen:.2g} % may be missed")
     return "\n".join(lines)
 
 

@@ -12,9 +12,7 @@ BudgetLimit = Literal["max-cost", "max-tokens", ""]
 FIRST_LIMIT_WAIT, MAX_LIMIT_WAIT = 60.0, 3600.0  # seconds
 FIRST_RETRY_WAIT, MAX_RETRY_WAIT = 2.0, 300.0
 AFTER_RESET = 5.0  # seconds added to a stated reset, because a turn that starts too early is wasted
-MAX_RETRIES = 10
-MAX_IDENTICAL = 6
-MIN_RETRY_TIME = 120.0  # seconds of identical failures before giving up; the update of an agent takes less
+MAX_RETRIES = 10  # in a row; their pauses add up to minutes, and the update of an agent takes less
 MAX_LIMITED_TURNS = 30  # in a row; that is about a day if the agent doesn't say when its limit ends
 IDLE_TIMEOUT = 1800.0  # seconds of silence, for agents whose stream reports everything they do
 CLOCK_SLACK = 5.0  # seconds; small corrections of the clock are normal
@@ -100,10 +98,7 @@ def retry_transient(run: Run) -> Opinions:
         return
     failure = failed[-1].failure
     assert failure is not None
-    others = (at for at, turn in enumerate(reversed(failed)) if turn.failure and turn.failure.reason != failure.reason)
-    same = next(others, len(failed))
-    is_lasting = same >= MAX_IDENTICAL and failed[-1].ended_at - failed[-same].ended_at >= MIN_RETRY_TIME
-    if len(failed) >= MAX_RETRIES or is_lasting:
+    if len(failed) >= MAX_RETRIES:
         yield Stop(Outcome.FAILED, f"the agent failed {len(failed)} times in a row: {one_line(failure.reason)}")
     pause = _doubling(FIRST_RETRY_WAIT, MAX_RETRY_WAIT, len(failed)) * _jitter(run.id, len(failed))
     left = _seconds_until(failed[-1].ended_at + pause, failed[-1], run)

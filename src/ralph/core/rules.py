@@ -15,7 +15,6 @@ from ralph.core.model import (
     Note,
     Opinions,
     Outcome,
-    PersonNote,
     Refusal,
     Rule,
     Run,
@@ -373,11 +372,8 @@ def person_notes(run: Run) -> Opinions:
 
 def unread_notes(run: Run) -> Opinions:
     """Gate: the agent has read every answer to its questions, and every note that came with a resume."""
-    yield from person_notes(replace(run, seen=replace(run.seen, told=_unread(run))))
-
-
-def _unread(run: Run) -> tuple[PersonNote, ...]:
-    return tuple(note for note in run.seen.told if note.answers or not run.recent)
+    unread = tuple(note for note in run.seen.told if note.answers or not run.recent)
+    yield from person_notes(replace(run, seen=replace(run.seen, told=unread)))
 
 
 PERSON = "The person who started this run"

@@ -121,7 +121,7 @@ class EventLines:
                 return self._barred("dim" if is_useful else "yellow", baseline_sentence(self.fold.history))
             case e.StartMeasured():
                 start = event.start
-                return self._barred("dim", describe_start(start.metric, start.values, start.noise))
+                return self._barred("dim", f"metric: {describe_start(start.metric, start.values, start.noise)}")
             case e.EndMeasured() if self.fold.history.first_numbers:
                 said = describe_end(event.comparison, self.fold.history.first_numbers.metric)
                 return self._barred("green" if event.comparison.kept else "yellow", said)

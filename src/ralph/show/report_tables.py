@@ -341,7 +341,7 @@ def staircase(history: RunHistory) -> Html | None:
     title = f"{ends}, attempt by attempt"
     tones = [("good", "kept"), ("bad", "dropped"), *([("noise", "noise")] if noise else [])]
     legend = element("p.legend", [element("span", element(f"i.f-{tone}"), name) for tone, name in tones])
-    said = [describe_start(metric, start.values, start.noise)]
+    said = [f"metric: {describe_start(metric, start.values, start.noise)}"]
     said += [describe_end(history.end_numbers, metric)] if history.end_numbers else []
     drawn = draw_svg(STAIRS_WIDTH, STAIRS_HEIGHT, title, _draw_stairs(steps, metric, noise))
     plot = element("div.scroll", drawn, tabindex="0", role="region", aria_label=title)

@@ -47,12 +47,9 @@ MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 class NoChild(TaskProcess):
-    """Stands for a loop, a merge or a look at the list that takes no time."""
+    """Stands for a loop or a merge that takes no time."""
 
     verdict = GateVerdict()
-
-    def poll_fds(self) -> list[int]:
-        return []
 
     def poll_exit(self) -> bool:
         return True
@@ -65,12 +62,12 @@ class NoChild(TaskProcess):
 
 
 class NoChildren(TaskProcesses):
-    def start(self, key: str, command: str, log: str, *words: str, holder: str = "") -> NoChild:
-        self.running[key] = child = NoChild(key, log, holder)
+    def start_task(self, key: str, holder: str = "") -> NoChild:
+        self.running[key] = child = NoChild(key, "", holder)
         return child
 
     def start_gate(self, request: MergeRequest, holder: str = "") -> NoChild:
-        child, keys = self.start(GATE, "", "", holder=holder), tuple(one.key for one in request.branches)
+        child, keys = self.start_task(GATE, holder), tuple(one.key for one in request.branches)
         child.verdict = GateVerdict(tried=keys, merged=keys, commit="e" * 40)
         return child
 

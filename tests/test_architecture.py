@@ -65,7 +65,7 @@ ALLOWED = {
     "errors": {"core"},
     "forge": {"core", "errors", "process", "git"},
     "files": {"errors"},
-    "fleet": {"backlog", "core", "errors", "history", "process", "store", "git", "show"},
+    "fleet": {"backlog", "core", "errors", "process", "store", "git", "show"},
     "history": {"core", "errors", "store", "git"},
     "hooks": {
         *("agents", "core", "errors", "loop", "process", "store", "run", "settings"),

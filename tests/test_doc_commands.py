@@ -34,7 +34,6 @@ ELSEWHERE = {
     r"ralph work\b": "tests/backlog/test_guide.py: the night of one example",
     r"ralph (worker|accept|discard|clean|trust)\b": "tests/fleet, and the tests of each command",
     r"ralph (plan|loop|run) .*--(issue|pr)\b|ralph plan\b": "tests/forge and tests/planning: they need a host",
-    r"ralph ps .*--db": "tests/fleet: it needs a database",
     r"ralph (tune\b|demo --tune)": "tests/run/test_tune.py: it needs an agent with ideas",
     r"ralph loop .*--exam": "tests/run/test_exam_guide.py: it needs the exams of its page",
     r"ralph prove\b": "tests/run/test_prove.py: it needs a run with checks",

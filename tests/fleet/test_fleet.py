@@ -185,9 +185,8 @@ def test_a_backlog_run_can_be_steered_from_any_machine(fleet: Fleet) -> None:
     assert f"{mine} is tried again" in say("retry", mine, "and", "be", "quick")
     fleet.wait(lambda: sorted(fleet.merged()) == sorted(fleet.keys), "the task that is tried again")
     fleet.wait(lambda: len(fleet.all("work_finished")) == 2, "the second end")
-    assert "4 of 4 merged" in say("show")
-    assert "4 of 4 merged" in say("report")
-    assert "nothing is left to stop" in elsewhere.ralph("work", "stop", "--db", fleet.url).stderr
+    assert "4 of 4 merged" in say("status")
+    assert "this backlog run is over" in elsewhere.ralph("work", "stop", "--db", fleet.url).stderr
     worker.terminate()
     assert worker.wait(30) == 130
 
@@ -289,20 +288,19 @@ def test_the_same_command_on_another_machine_replaces_the_machine_that_brought_t
     fleet.audit()
 
 
-def test_ps_lists_the_backlogs_and_workers_of_a_fleet_from_anywhere(fleet: Fleet) -> None:
+def test_status_shows_the_tasks_and_workers_of_a_fleet_from_anywhere(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
     elsewhere = fleet.machine("c")
     fleet.machine("a").work(slots=2)
     fleet.machine("b").worker(slots=2)
     fleet.wait(lambda: len(fleet.all("task_started")) == 4)
-    told = elsewhere.ralph("ps", "--db", fleet.url)
+    told = elsewhere.ralph("work", "status", "--db", fleet.url)
     assert told.returncode == 0, told.stderr
     assert "4 working" in told.stdout
-    assert re.search(r"\n b on \S+: T\d, T\d \(2 at a time, heard \d s ago\)", told.stdout)
-    work, *workers = map(json.loads, elsewhere.ralph("ps", "--json", "--db", fleet.url).stdout.splitlines())
-    assert (work["kind"], work["state"], work["checks"]) == ("work", "running", 4)
-    assert {worker["slots"] for worker in workers} == {2}
-    assert "no runs on this machine yet" in elsewhere.ralph("ps", "-a").stderr, "the list is empty again"
+    assert re.search(r"\n b: T\d, T\d \(2 at a time, heard \d s ago\)", told.stdout)
+    rows = map(json.loads, elsewhere.ralph("work", "status", "--json", "--db", fleet.url).stdout.splitlines())
+    assert [row["slots"] for row in rows if "worker" in row and "slots" in row] == [2, 2]
+    assert "no runs on this machine yet" in elsewhere.ralph("ps", "-a").stderr
 
 
 COSTLY = """#!/bin/sh

@@ -6,8 +6,10 @@ commits; if the user has uncommitted changes in the file, on disk as well.
 
 import errno
 import os
+import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from ralph.backlog.json_backlogs import is_taskmasters, parse_json, read_prd, re
 from ralph.backlog.markdown_backlogs import read_boxes, read_folder, tick_boxes, tick_folder
 from ralph.backlog.trackers import PROGRAMS, close_bead
 from ralph.core.backlog import FINISHED_STATES, BacklogTask, Board, Job
+from ralph.core.events import Notice
 from ralph.core.work_events import TaskListed, TaskQueued, TaskWithdrawn, WorkEvent
 from ralph.errors import UserError
 from ralph.files import read_given, replace_file
@@ -213,25 +216,40 @@ class BacklogWatch:
         self._source, self._workspace = source, workspace
         self._stamp: object = None
         self._asked_at = time.monotonic()
+        self._answer: Future[BacklogContent] | None = None  # of a tracker
         self._closed: set[str] = set()
 
     def begin(self) -> None:
         """Remember the files as they are now; the caller has just read them."""
         self._stamp = self._source.stamp() if self._source.is_in_files else None
 
-    def take_due(self) -> bool:
-        """Return True once per interval: query the tracker again."""
-        if self._source.is_in_files or time.monotonic() - self._asked_at < QUERY_INTERVAL:
-            return False
-        self._asked_at = time.monotonic()
-        return True
-
     def reread(self) -> BacklogContent | None:
-        """Read the files again if they have changed; raise UserError if they are broken."""
-        if not self._source.is_in_files or (stamp := self._source.stamp()) == self._stamp:
+        """Return the backlog if its files have changed, or once per interval if it is in a tracker; raise a UserError
+        if it is broken.
+        """
+        if not self._source.is_in_files:
+            return self._take_answer()
+        if (stamp := self._source.stamp()) == self._stamp:
             return None
         self._stamp = stamp
         return require_valid(self._source.read(), self._source.name)
+
+    def _take_answer(self) -> BacklogContent | None:
+        """Return the answer of the tracker if there is a new one. A thread waits for it: it may take a minute."""
+        answer = self._answer
+        if answer is None and time.monotonic() - self._asked_at >= QUERY_INTERVAL:
+            self._asked_at, self._answer = time.monotonic(), Future()
+            threading.Thread(target=self._ask, args=(self._answer,), name="tracker", daemon=True).start()
+        if answer is None or not answer.done():
+            return None
+        self._answer = None
+        return answer.result()
+
+    def _ask(self, answer: Future[BacklogContent]) -> None:
+        try:
+            answer.set_result(read_list(self._source, Path(self._workspace)))
+        except Exception as error:  # noqa: BLE001 (raised by `reread`)
+            answer.set_exception(error)
 
     def tick(self, board: Board, home: Git | None = None, deadline: Deadline | None = None) -> list[str]:
         """Tick the merged tasks in files that git doesn't track or that have uncommitted changes, and in beads.
@@ -253,6 +271,10 @@ class BacklogWatch:
         except (OSError, UserError) as error:
             return [f"cannot tick {self._source.name}: {error}"]
         return []
+
+
+def unreadable_notice(error: UserError) -> Notice:
+    return Notice(f"cannot read the backlog again, so ralph keeps the last version: {error.message}")
 
 
 def has_changes(home: Git, paths: Sequence[str]) -> bool:

@@ -1,25 +1,22 @@
-"""Child processes of the backlog coordinator: `ralph run-gate`, `ralph run-task` and `ralph read-backlog`.
+"""Child processes of the backlog coordinator: `ralph run-gate` and `ralph run-task`.
 
 They are hidden commands that only the coordinator starts. Each prints its result as one JSON line and ends when the
 coordinator dies.
 """
 
 import os
-from pathlib import Path
 
 import msgspec
 
-from ralph.backlog.backlog_source import read_list
 from ralph.backlog.gate import Interrupted, run_gate
 from ralph.backlog.task_loop import play
-from ralph.backlog.work_order import ORDER, WorkOrder, folder_of, read
 from ralph.errors import UserError
 from ralph.git.client import killed_commands
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt, hang_up_with_stdin
 
 FATAL, RETRY = 2, 75  # 75: EX_TEMPFAIL of sysexits.h
-ARGUMENT_COUNTS = {"run-gate": 1, "run-task": 2, "read-backlog": 1}
+ARGUMENT_COUNTS = {"run-gate": 1, "run-task": 2}
 
 
 def run_child(command: str, words: list[str]) -> int:
@@ -27,14 +24,7 @@ def run_child(command: str, words: list[str]) -> int:
     if len(words) != ARGUMENT_COUNTS[command]:
         raise UserError(f"`ralph {command}` cannot be started by hand", "`ralph work` starts it")
     hang_up_with_stdin()
-    if command == "read-backlog":
-        order = read(folder_of(words[0]), ORDER, WorkOrder)
-        _print_result(read_list(order.source, Path(order.workspace)))
-        return 0
-    with (
-        Keeper.start() as keeper,
-        Interrupt(lambda: None) as interrupt,
-    ):
+    with Keeper.start() as keeper, Interrupt(lambda: None) as interrupt:
         if command == "run-gate":
             return _merge(*words, keeper=keeper, interrupt=interrupt)
         return _run_task(*words, keeper=keeper, interrupt=interrupt)

@@ -1,4 +1,4 @@
-"""Child processes of a backlog run: one per running task, one for the merge gate, one to read the backlog again.
+"""Child processes of a backlog run: one per running task, and one for the merge gate.
 
 A child prints its result as one JSON line when it finishes; its stderr goes to a log file. It gets SIGHUP when its
 parent dies. The coordinator waits for all children with a single `poll`.
@@ -33,7 +33,6 @@ T = TypeVar("T")
 
 MAX_OUTPUT = 8 << 20  # bytes kept of a child's stdout; only the last line matters
 LOG_TAIL = 20_000  # bytes read back from a child's log for its error message
-LIST = ".list"  # the key of the child that reads the backlog again; no task's key begins with a dot
 POLL_INTERVAL = 0.05  # seconds between polls without pidfd
 
 
@@ -138,15 +137,15 @@ class TaskProcesses:
         self._deaths: dict[str, int] = {}  # how often in a row each died without a result
 
     def start_task(self, key: str, holder: str = "") -> TaskProcess:
-        return self.start(key, "run-task", f"{TASKS}/{key}.log", key, holder=holder)
+        return self._start(key, f"{TASKS}/{key}.log", holder, ("run-task", str(self._folder.path), key))
 
     def start_gate(self, request: MergeRequest, holder: str = "") -> TaskProcess:
         put(self._folder, REQUEST, request)
-        return self.start(GATE, "run-gate", "gate.log", holder=holder)
+        return self._start(GATE, "gate.log", holder, ("run-gate", str(self._folder.path)))
 
-    def start(self, key: str, command: str, log: str, *words: str, holder: str = "") -> TaskProcess:
+    def _start(self, key: str, log: str, holder: str, words: Sequence[str]) -> TaskProcess:
         child = TaskProcess(key, str(self._folder.path / log), holder)
-        child.start((command, str(self._folder.path), *words), self._env)
+        child.start(words, self._env)
         self.running[key] = child
         return child
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from ralph.backlog import task_worktrees
 from ralph.backlog.backlog_content import BacklogContent
-from ralph.backlog.backlog_source import BacklogWatch, differences
-from ralph.backlog.children import LIST, StopLevel, TaskProcess, TaskProcesses
+from ralph.backlog.backlog_source import BacklogWatch, differences, unreadable_notice
+from ralph.backlog.children import StopLevel, TaskProcess, TaskProcesses
 from ralph.backlog.gate import MergeRequest, merge_request
 from ralph.backlog.ledger import JournalLedger, running_summaries
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request
@@ -159,12 +159,7 @@ class Coordinator:
         self._watch_limits()
 
     def _on_child_exit(self, child: TaskProcess) -> None:
-        if child.key == LIST:
-            if content := child.result(BacklogContent):
-                self._apply_edits(content)
-            elif not self._end and not child.stop_level:  # it is tried again in a minute
-                self._report_unreadable(child.error_message())
-        elif child.key == GATE:
+        if child.key == GATE:
             self._on_gate_exit(child)
         elif child.key in self.ledger.board.working:  # otherwise it was withdrawn in the meantime: its branch stays
             event, fatal = self._children.task_event(child)
@@ -206,7 +201,7 @@ class Coordinator:
             self.ledger.tell(work_events.WorkPaused(is_paused))
             self._children.pause(self.ledger.board, is_paused)
         for request in self._mailbox.take(TASK_REQUEST, TaskRequest):
-            if request.kind == "retry" and request.note and request.key in self.ledger.board.working:
+            if request.note and request.key in self.ledger.board.working:  # it has just started
                 self._children.tell(self.ledger.board, request.key, request.note)
             elif happened := events_for_request(self.ledger.board, request):
                 self.ledger.tell(*happened)
@@ -216,17 +211,12 @@ class Coordinator:
         """Apply edits of the backlog. If it cannot be read, nothing changes."""
         if self._end:
             return
-        if self._watch.take_due() and LIST not in self._children.running:
-            self._children.start(LIST, "read-backlog", "list.log")
         try:
             if content := self._watch.reread():
                 self._apply_edits(content)
                 self._tick_on_disk()
         except UserError as error:
-            self._report_unreadable(error.message)
-
-    def _report_unreadable(self, why: str) -> None:
-        self.ledger.tell(events.Notice(f"cannot read the backlog again, so ralph keeps the last version: {why}"))
+            self.ledger.tell(unreadable_notice(error))
 
     def _apply_edits(self, content: BacklogContent) -> None:
         if happened := differences(self.ledger.board, content):

@@ -122,6 +122,7 @@ class WorkRegistration(Registration):
         states = [*displayed_states(board).values()]
         self._facts = replace(
             self._facts,
+            began=self._ledger.state.began or self._facts.began,  # it may have begun on another machine
             changed=now,
             checks=len(states) - states.count("withdrawn"),
             checks_passed=states.count("merged"),
@@ -142,12 +143,6 @@ class WorkRegistration(Registration):
                     exit_code=event.exit_code,
                 )
         self._try_write()
-
-    def began(self, at: float) -> None:
-        """Set the start of a backlog run that began on another machine."""
-        if at and at != self._facts.began:
-            self._facts = replace(self._facts, began=at)
-            self._try_write()
 
     def leave(self) -> None:
         """Record that the run continues on other machines only."""

@@ -25,7 +25,7 @@ class TaskRequest(Struct, frozen=True):
 
 
 def events_for_request(board: Board, request: TaskRequest) -> list[WorkEvent]:
-    """Return the events that follow from a request. Notes for a running agent are passed on and change nothing here."""
+    """Return the events that follow from a request; none if it changes nothing."""
     job = board.jobs.get(request.key)
     if job is None or job.state == "merged":
         return []
@@ -64,8 +64,7 @@ def leave_request(kind: str, key: str, note: str, here: Path) -> str:
     board = work_history(run).board
     job = find_task(board, key, run.id)
     request = TaskRequest("retry" if kind == "retry" else "withdraw", job.task.key, note)
-    is_for_its_agent = kind == "retry" and bool(note) and job.state == "working"
-    if not events_for_request(board, request) and not is_for_its_agent:
+    if not events_for_request(board, request):
         raise explain_no_effect(job, request)
     Mailbox(run.folder.path).leave(TASK_REQUEST, request)
     done = "tried again" if kind == "retry" else "left alone"

@@ -32,7 +32,7 @@ commands Ctrl-C raises an exception, so that they can clean up."""
 VERBOSE = ("-v", "-V")
 OWN_OPTIONS = (*VERBOSE, "--version", "-h", "--help")
 """The options of `ralph` without a command."""
-INTERNAL = ("run-gate", "run-task", "read-backlog")
+INTERNAL = ("run-gate", "run-task")
 """Commands that only `ralph work` starts."""
 
 WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)

@@ -28,30 +28,24 @@ from ralph.store.register import Listed, find_orphans, run_at
 @command(
     Option("-a --all", "Include runs that have ended."),
     JSON,
-    DB,
-    examples=("ralph ps", "ralph ps -a --json", "ralph ps --db postgresql://db.example/ralph"),
+    examples=("ralph ps", "ralph ps -a --json"),
 )
 def ps(values: Values, words: list[str]) -> int:
     """List the runs of this user on this machine, in any workspace: what they do, and what they need from you."""
     no_words(words, "`ralph ps` lists all runs; `ralph show RUN` is about one")
     includes_ended = bool(values.get("all"))
-    with mirror_fleet(values) as mirror:
-        seen = [run for run in runs_now(includes_ended) if mirror is None or run.run in mirror]
-        if values.get("json"):
-            return print_objects([*seen, *(mirror.workers if mirror else find_orphans())])
-        if seen:
-            columns, _ = terminal_size(sys.stdout, 0)
-            print("\n".join(run_list(seen, choose(sys.stdout), columns, time.time(), os.path.expanduser("~"))))
-        elif mirror:
-            print("no backlog is open there; `ralph ps -a --db URL` lists all", file=sys.stderr)
-        elif includes_ended:
-            print("no runs on this machine yet", file=sys.stderr)
-        else:
-            print("no run is running; `ralph ps -a` lists all", file=sys.stderr)
-        killed = [] if mirror else find_orphans()
-        more = [f"run {one.run} was killed; still running: {one}; `ralph clean` kills it" for one in killed]
-        for line in mirror.describe_workers() if mirror else more:
-            print(clean(line))
+    seen = runs_now(includes_ended)
+    if values.get("json"):
+        return print_objects([*seen, *find_orphans()])
+    if seen:
+        columns, _ = terminal_size(sys.stdout, 0)
+        print("\n".join(run_list(seen, choose(sys.stdout), columns, time.time(), os.path.expanduser("~"))))
+    elif includes_ended:
+        print("no runs on this machine yet", file=sys.stderr)
+    else:
+        print("no run is running; `ralph ps -a` lists all", file=sys.stderr)
+    for one in find_orphans():
+        print(clean(f"run {one.run} was killed; still running: {one}; `ralph clean` kills it"))
     return 0
 
 
@@ -181,7 +175,7 @@ def ui(values: Values, words: list[str]) -> int:
         raise UserError(f"folder not found: {path}", "name a folder")
     if not has_usable_terminal():
         raise UserError("the TUI needs a terminal", "`ralph ps` and `ralph logs -f` work anywhere")
-    with mirror_fleet(values, follows=True):
+    with mirror_fleet(values):
         return open_screen(place)
 
 
@@ -227,5 +221,5 @@ def serve(values: Values, words: list[str]) -> int:
         allow=values.get("allow", "start"),
         remember=bool(values.get("remember")),
     )
-    with mirror_fleet(values, follows=True):
+    with mirror_fleet(values):
         return listening.serve(options, sys.stdout)

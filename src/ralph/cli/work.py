@@ -55,17 +55,17 @@ from ralph.settings.trust import refuse_untrusted
 from ralph.show.outlet import Ndjson, choose, terminal_size
 from ralph.show.summary import exam_lines
 from ralph.show.work_report import html, merge_command, retry_command, summary
-from ralph.show.works import Row, lines, rows, table
+from ralph.show.works import Row, lines, rows, table, work_sentence
 from ralph.store.folder import RunFolder, load_exam_outputs, prepare, work_lock
 from ralph.store.journal import read_entries
 from ralph.store.register import Listed
 from ralph.store.writer import enlist
 
 if TYPE_CHECKING:  # the fleet is an optional extra
-    from ralph.fleet.steering import Mirror, WorkView
+    from ralph.fleet.steering import Mirror
 
 ACTIONS = ("status", "retry", "withdraw")
-SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop", "show", "report")
+SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop")
 """With --db: what can be done from any of the machines that share a backlog."""
 
 
@@ -94,8 +94,7 @@ def work(values: dict[str, Any], words: list[str]) -> int:
 
     \b
     ralph work status|retry|withdraw … --db URL    as above; status also shows the workers
-    ralph work pause|resume|stop [WORK] --db URL   pause it, continue it, end it
-    ralph work show|report [WORK] --db URL         what happened, as lines or as a page"""
+    ralph work pause|resume|stop [WORK] --db URL   pause it, continue it, end it"""
     is_shared = "db" in values or "RALPH_DB" in os.environ
     if words and words[0] in (SHARED_ACTIONS if is_shared else ACTIONS) and not os.path.exists(words[0]):
         return _act(words[0], values, words[1:], is_shared)
@@ -117,8 +116,8 @@ def _act(action: str, values: dict[str, Any], words: list[str], is_shared: bool)
     if action in ("retry", "withdraw") and not name:
         raise UserError(f"no task to {action}", f"name one: ralph work {action} KEY")
     if is_shared:
-        seen = asyncio.run(_act_on_shared(action, values, name, note))
-        return _show_shared(seen, action, as_json) if seen else 0
+        asyncio.run(_act_on_shared(action, values, name, note))
+        return 0
     folder = folder_of(values)
     if action == "status":
         return _status(task_requests.find_work(name, folder), as_json)
@@ -237,25 +236,6 @@ def _print_if_interrupted(run: Listed, history: WorkHistory) -> None:
         print(f"interrupted: ralph resume {nickname(run.id)}")
 
 
-def _show_shared(seen: WorkView, action: str, as_json: bool) -> int:
-    """Print a backlog of the fleet: its tasks, what happened, and who does what."""
-    from ralph.fleet.steering import describe_workers, tasks_of
-
-    if action == "report":
-        sys.stdout.write(html(seen.history))
-        return 0
-    made = rows(seen.board, {})
-    if as_json:
-        told = ({"worker": one.name, **to_builtins(one), "tasks": tasks_of(one, [seen.board])} for one in seen.workers)
-        return print_objects([*made, *told])
-    print(f"work {one_line(seen.row.name)}: {summary(seen.history)}")
-    if action == "show":
-        _print_story(seen.history)
-    _print_items(seen.board, made)
-    print("\n".join(describe_workers(seen.workers, [seen.board])))
-    return 0
-
-
 def _print_items(board: Board, made: Sequence[Row]) -> None:
     columns, _ = terminal_size(sys.stdout, 200)
     print("\n".join(table(board, made, choose(sys.stdout), columns, most=len(made))))
@@ -334,7 +314,8 @@ def worker(values: Values, words: list[str]) -> int:
     database = load_fleet()
     url = database.resolve_url(values.get("db"))
     if values.get("migrate"):
-        print(f"{database.location(url)}: {asyncio.run(database.migrate(url))}")
+        asyncio.run(database.migrate(url))
+        print(f"{database.location(url)}: up to date")
         return 0
     jobs = values.get("jobs", 2)
     if jobs < 1:
@@ -362,14 +343,14 @@ def load_fleet() -> ModuleType:
     return database
 
 
-def mirror_fleet(values: Values, *, follows: bool = False) -> AbstractContextManager[Mirror | None]:
+def mirror_fleet(values: Values) -> AbstractContextManager[Mirror | None]:
     """Return the backlogs of the fleet that --db names, to be listed as if they ran here."""
     if "db" not in values:
         return nullcontext()
     url = load_fleet().resolve_url(values["db"] or None)
     from ralph.fleet.steering import Mirror
 
-    return Mirror(url, follows=follows)
+    return Mirror(url)
 
 
 def play_shared(db: str, order: WorkOrder, content: BacklogContent, notice: str, *, json: bool, quiet: bool) -> int:
@@ -385,15 +366,23 @@ def play_shared(db: str, order: WorkOrder, content: BacklogContent, notice: str,
         return worker.run(order, content)
 
 
-async def _act_on_shared(action: str, values: dict[str, Any], name: str, note: str) -> WorkView | None:
-    """Carry out a request about a backlog of the fleet, or return the backlog if it is only to be displayed."""
+async def _act_on_shared(action: str, values: dict[str, Any], name: str, note: str) -> None:
+    """Carry out a request about a backlog of the fleet, or print its tasks and who works on them."""
     database, key = load_fleet(), ""
     from ralph.fleet import steering
 
     if action in ("retry", "withdraw"):
         name, key = name.split("/", 1) if "/" in name else ("", name)  # with several backlogs: WORK/KEY
     async with database.Database(database.resolve_url(values.get("db")), database.ONE_SHOT).open() as opened:
-        if action in steering.DONE:
+        if action != "status":
             print(clean(await steering.steer(opened, action, name, key, note)))
-            return None
-        return await steering.load_view(opened, name)
+            return
+        work, state, workers = await steering.load_work(opened, name)
+    made = rows(state.board, {})
+    if values.get("json"):
+        print_objects([*made, *({"worker": one.name, **to_builtins(one)} for one in workers)])
+        return
+    print(f"work {one_line(work.name)}: {work_sentence(state.finished, work.target) if state.finished else 'running'}")
+    _print_items(state.board, made)
+    for worker in workers:
+        print(clean(steering.describe_worker(worker, state.board)))

@@ -34,7 +34,7 @@ STATEMENT_TIMEOUT = 6.0  # seconds: a dead connection may stay open
 ONE_SHOT = 2.0  # seconds that a single command waits for a database that is away
 QUIT_TIMEOUT = 3.0  # seconds that a stopping worker waits for a database that is away
 
-LAYOUT = 4  # the version of our tables, of the orders and of the events in them
+LAYOUT = 5  # the version of our tables, of the orders and of the events in them
 SCHEMA = "ralph_engine"
 LOCK = 0x72616C7068  # the advisory lock for making tables, and for adding workers and backlogs
 # A worker may be suspended in the middle of a transaction: the server must soon release its locks.
@@ -45,18 +45,17 @@ BEGIN = (
 TABLES = """
 CREATE TABLE IF NOT EXISTS public.ralph_fleet (layout int NOT NULL, engine text NOT NULL);
 CREATE TABLE IF NOT EXISTS public.ralph_works (
-    id text PRIMARY KEY, name text NOT NULL UNIQUE, layout int NOT NULL, version text NOT NULL, backlog text NOT NULL,
-    target text NOT NULL, repository text NOT NULL, work_order text NOT NULL, is_open bool NOT NULL DEFAULT true,
-    last int NOT NULL DEFAULT 0
+    id text PRIMARY KEY, name text NOT NULL UNIQUE, backlog text NOT NULL, target text NOT NULL,
+    repository text NOT NULL, work_order text NOT NULL, is_open bool NOT NULL DEFAULT true
 );
 CREATE TABLE IF NOT EXISTS public.ralph_events (
     work text NOT NULL REFERENCES public.ralph_works(id) ON DELETE CASCADE, seq int NOT NULL,
     by text NOT NULL DEFAULT '', line text NOT NULL, PRIMARY KEY (work, seq)
 );
 CREATE TABLE IF NOT EXISTS public.ralph_workers (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, host text NOT NULL, slots int NOT NULL,
-    version text NOT NULL, repository text NOT NULL, brings text NOT NULL DEFAULT '',
-    spending jsonb NOT NULL DEFAULT '{}', seen timestamptz NOT NULL DEFAULT now()
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, slots int NOT NULL,
+    repository text NOT NULL, brings text NOT NULL DEFAULT '', spending jsonb NOT NULL DEFAULT '{}',
+    seen timestamptz NOT NULL DEFAULT now()
 );
 """
 
@@ -164,11 +163,10 @@ async def _begin(connection: Transaction) -> None:
 
 
 class Database:
-    """The tables that all machines share. `app` is Procrastinate's app on the same pool of connections; `preparation`
-    says what `open` did with the tables."""
+    """The tables that all machines share. `app` is Procrastinate's app on the same pool of connections."""
 
     def __init__(self, url: str, timeout: float | None = None) -> None:
-        self._url, self.preparation = url, ""
+        self._url = url
         self.connector = PatientConnector(url, timeout)
         self.app = App(connector=self.connector)
 
@@ -205,7 +203,7 @@ class Database:
         await self.connector.retry(self._try_to_connect)
         async with self.app.open_async():
             try:
-                self.preparation = await self.transact(_prepare_tables, migrates)
+                await self.transact(_prepare_tables, migrates)
             except psycopg.errors.InsufficientPrivilege as error:
                 raise UserError(f"PostgreSQL refuses: {one_line(str(error.diag.message_primary), 300)}", HINT) from None
             yield self
@@ -236,46 +234,41 @@ def _engine_version() -> str:
     return hashlib.sha256(SchemaManager.get_schema().encode()).hexdigest()[:16]
 
 
-async def check_version(connection: Transaction) -> None:
-    """Raise a UserError if the tables belong to another version."""
-    ((layout, engine),) = await fetch_all(connection, "SELECT layout, engine FROM ralph_fleet")
-    if layout > LAYOUT:
-        raise UserError("this database belongs to a newer ralph", "upgrade ralph on this machine")
-    if (layout, engine) != (LAYOUT, _engine_version()):
-        other = "an older ralph" if layout < LAYOUT else "another version of Procrastinate"
-        hint = "stop all workers, then run: ralph worker --migrate"
-        raise UserError(f"the tables of this database belong to {other}", hint)
-
-
-async def _prepare_tables(connection: Transaction, migrates: bool) -> str:
-    """Create the tables, check them or, with `migrates`, recreate those of another version; return what was done."""
+async def _prepare_tables(connection: Transaction, migrates: bool) -> None:
+    """Create the tables if there are none; refuse those of another version or, with `migrates`, recreate them."""
     await fetch_all(connection, "SELECT pg_advisory_xact_lock(%s)", LOCK)
     exists = "SELECT 1 FROM pg_tables WHERE schemaname = 'public' AND tablename = 'ralph_fleet'"
-    done = "created"
     if await fetch_all(connection, exists):
         ((layout, engine),) = await fetch_all(connection, "SELECT layout, engine FROM ralph_fleet")
-        if not migrates or layout > LAYOUT or (layout, engine) == (LAYOUT, _engine_version()):
-            await check_version(connection)
-            return "up to date"
-        done = "migrated"
+        if (layout, engine) == (LAYOUT, _engine_version()):
+            return
+        if layout > LAYOUT:
+            raise UserError("this database belongs to a newer ralph", "upgrade ralph on this machine")
+        if not migrates:
+            other = "an older ralph" if layout < LAYOUT else "another version of Procrastinate"
+            hint = "stop all workers, then run: ralph worker --migrate"
+            raise UserError(f"the tables of this database belong to {other}", hint)
         if layout < LAYOUT:
-            if await fetch_all(connection, "SELECT 1 FROM ralph_works WHERE is_open"):
-                hint = "finish it with the ralph that started it, then run: ralph worker --migrate"
-                raise UserError("a backlog is still open in this database", hint)
-            await connection.execute("DROP TABLE ralph_fleet, ralph_events, ralph_works, ralph_workers CASCADE")
-            done = "migrated; finished backlogs of the older ralph were dropped"
+            await _drop_tables(connection)
     await connection.execute(TABLES)
     await connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}")
     await connection.execute(SchemaManager.get_schema())
     await fetch_all(connection, "DELETE FROM ralph_fleet")
     await fetch_all(connection, "INSERT INTO ralph_fleet VALUES (%s, %s)", LAYOUT, _engine_version())
-    return done
 
 
-async def migrate(url: str) -> str:
-    """Recreate tables of an older version; return what was done. Workers defer the jobs again from the events."""
-    async with Database(url, ONE_SHOT).open(migrates=True) as database:
-        return database.preparation
+async def _drop_tables(connection: Transaction) -> None:
+    """Drop the tables of an older ralph, which contain only finished backlogs."""
+    if await fetch_all(connection, "SELECT 1 FROM ralph_works WHERE is_open"):
+        hint = "finish it with the ralph that started it, then run: ralph worker --migrate"
+        raise UserError("a backlog is still open in this database", hint)
+    await connection.execute("DROP TABLE ralph_fleet, ralph_events, ralph_works, ralph_workers CASCADE")
+
+
+async def migrate(url: str) -> None:
+    """Recreate tables of an older version. Workers defer the jobs again from the events."""
+    async with Database(url, ONE_SHOT).open(migrates=True):
+        pass
 
 
 def location(url: str) -> str:

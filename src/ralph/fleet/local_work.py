@@ -1,28 +1,24 @@
 """A backlog run on this machine: the tasks that run here, its merges, its screen and its list.
 
-Procrastinate brings the jobs: run a task, merge what is ready, read the list again.
+Procrastinate brings the jobs: run a task, and merge what is ready.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from shutil import which
 
 from msgspec import Struct
 
 from ralph.backlog import task_worktrees
-from ralph.backlog.backlog_content import BacklogContent
-from ralph.backlog.backlog_source import BacklogWatch, differences, read_list_at
-from ralph.backlog.children import LIST, StopLevel, TaskProcess, TaskProcesses
+from ralph.backlog.backlog_source import BacklogWatch, differences, read_list_at, unreadable_notice
+from ralph.backlog.children import StopLevel, TaskProcess, TaskProcesses
 from ralph.backlog.gate import merge_request
 from ralph.backlog.ledger import Audience, WorkTold, running_summaries
-from ralph.backlog.task_requests import TaskRequest
 from ralph.backlog.work_order import TASKS, WorkOrder, assign_task
-from ralph.core import events, work_events
-from ralph.core.backlog import FINISHED_STATES, BacklogTask, Board, GateVerdict, fits, next_batch, next_starts, outcome
+from ralph.core import work_events
+from ralph.core.backlog import Board, GateVerdict, fits, next_batch, next_starts, outcome
 from ralph.core.model import Outcome
 from ralph.core.work_events import GATE, WorkState, after_merge
 from ralph.errors import UserError
@@ -34,8 +30,7 @@ from ralph.git.remote import GitSettings, push_settings, read_settings
 from ralph.store.folder import RunFolder
 from ralph.store.writer import LineSink
 
-MAX_WAIT = 2.0  # seconds between two looks at a child process, if the system doesn't report its exit
-
+CHILD_POLL = 0.1  # seconds between two looks at a child process
 
 Changes = Callable[[Board], Sequence[WorkTold]]
 
@@ -94,14 +89,14 @@ class LocalWork(WorkCopy):
         """Read what other machines wrote, and react: stop children, copy events, pass on requests."""
         state = await self.log.refresh()
         self._steer_children(state)
+        if not state.finished:
+            await self.pass_requests(self.clone.name)
         happened = await asyncio.to_thread(self.copy_events)
         self.children.warn(state.board, happened)
-        if merged := {event.key: event.tip for event in happened if isinstance(event, work_events.TaskMerged)}:
-            await asyncio.to_thread(self._clean_up, merged)
-        if not state.finished:
-            await self.pass_requests(self.clone.name, self._takes_note)
-            if self.brings and (self.order.source.is_in_files or self._watch.take_due()):
-                await self.reread()
+        if any(isinstance(event, work_events.TaskMerged) for event in happened):
+            await asyncio.to_thread(self._clean_up)
+        if self.brings and not state.finished:
+            await self.reread()
         await asyncio.to_thread(self._audience.tick)
         return state
 
@@ -111,47 +106,36 @@ class LocalWork(WorkCopy):
             job = state.board.jobs.get(key)
             if state.finished or (job is not None and job.state == "withdrawn"):
                 child.request_stop(StopLevel.AFTER_TURN)
-            elif child.holder and state.holders.get(key) != child.holder:
+            elif state.holders.get(key) != child.holder:
                 child.request_stop(StopLevel.NOW)
         if state.board.is_paused != self._are_paused:
             self._are_paused = state.board.is_paused
             self.children.pause(state.board, self._are_paused)
 
-    def _takes_note(self, request: TaskRequest) -> bool:
-        """Pass a note on to an agent that runs here."""
-        is_note = request.kind == "retry" and bool(request.note) and request.key in self.children.running
-        if is_note:
-            self.children.tell(self.log.state.board, request.key, request.note)
-        return is_note
-
-    def _clean_up(self, merged: dict[str, str]) -> None:
-        """Remove the worktrees of merged tasks (the gate did it on its machine), and tick the list if it is here."""
-        home = self.clone.home
-        here = {key: tip for key, tip in merged.items() if os.path.exists(self.order.worktree_of(home, key).path)}
-        if here:
-            with suppress(UserError):
-                task_worktrees.clear(self.order, home, here)
+    def _clean_up(self) -> None:
+        """Remove what merged tasks left here, and tick them in the list if it is here."""
+        board = self.log.state.board
+        merged = {key: job.tip for key, job in board.jobs.items() if job.state == "merged"}
+        with suppress(UserError):
+            is_done = outcome(board)[1] == 0
+            task_worktrees.clear_leftovers(self.order, self.clone.home, merged, is_done=is_done)
         if self.brings:
-            self._watch.tick(self.log.state.board)
+            self._watch.tick(board)
 
     def close(self, say: Callable[[str], None]) -> None:
-        """Stop copying, and remove what merged tasks left here."""
-        state, name = self.log.state, self.order.name
-        if state.finished is None:
+        """Stop copying."""
+        if self.log.state.finished is None:
             self.registration.leave()
-            say(f"left {name}: the other workers continue (ralph work status {name} --db URL)")
-        merged = {key: job.tip for key, job in state.board.jobs.items() if job.state == "merged"}
-        with suppress(UserError):
-            is_done = outcome(state.board)[1] == 0
-            task_worktrees.clear_leftovers(self.order, self.clone.home, merged, is_done=is_done)
+            say(f"left {self.order.name}: the other workers continue (ralph work status {self.order.name} --db URL)")
+        self._clean_up()
         self._stack.close()
 
     # Jobs. Each gets its own name in the log, and the key of a task.
 
     async def run_task(self, holder: str, key: str) -> None:
         """Run a task's loop, if it is still its turn."""
-        while key in self.children.running:  # it was taken from us, and its process is about to end
-            await asyncio.sleep(0.1)
+        if key in self.children.running:  # it was taken from us, and its process is about to end
+            return
 
         def start(state: WorkState) -> list[WorkTold]:
             board = state.board
@@ -204,54 +188,40 @@ class LocalWork(WorkCopy):
                 await asyncio.to_thread(task_worktrees.clear_remote, self.order, self.clone.home)
             await self.log.append(holder, _finish)
 
-    async def reread(self, holder: str = "", key: str = "") -> None:
-        """Read the list again, and write what changed."""
-        source = self.order.source
-        is_possible = self.brings or source.paths or (source.program == "github" and which("gh"))
-        if LIST in self.children.running or not is_possible:
-            return
+    async def reread(self) -> None:
+        """Apply edits of the list: here if this machine brought it, otherwise on the target."""
         try:
-            changes = await (asyncio.to_thread(self._read_files) if source.is_in_files else self._ask_tracker())
+            changes = await asyncio.to_thread(self._read_list)
         except UserError as error:
-            notice = events.Notice(f"cannot read the backlog again, so ralph keeps the last version: {error.message}")
-            await self.log.append(self.clone.name, lambda _: [notice])
+            notice = unreadable_notice(error)
+            await self.log.append(self.clone.name, lambda state: [notice])
         else:
             if changes:
                 await self.log.append(self.clone.name, lambda state: changes(state.board))
 
-    def _read_files(self) -> Changes | None:
-        """Read the list on this machine or, if another one has brought it, on the target; None if nothing changed."""
+    def _read_list(self) -> Changes | None:
+        """Return a function that compares the list with the board, if the list has changed.
+
+        If another machine brought the list, return one that adds the tasks that are new on the target.
+        """
         order, home = self.order, self.clone.home
         if self.brings:
             content = self._watch.reread()
             return partial(differences, reading=content) if content else None
+        if not order.source.paths:
+            return None
         assert order.remote is not None
         order.remote.fetch(home)
         then, now = (read_list_at(commit, order.source, home).tasks for commit in (order.base, order.target_ref))
-        return lambda board: differences(board, BacklogContent(changed_since(then, now, board)))
-
-    async def _ask_tracker(self) -> Changes | None:
-        child = await self._exit_of(self.children.start(LIST, "read-backlog", "list.log"))
-        if content := child.result(BacklogContent):
-            return partial(differences, reading=content)
-        if child.stop_level:
-            return None
-        raise UserError(child.error_message())
+        known = {task.key for task in then}
+        added = [work_events.TaskListed(task) for task in now if task.key not in known and not task.done]
+        return lambda board: [event for event in added if event.task.key not in board.jobs]
 
     async def _exit_of(self, child: TaskProcess) -> TaskProcess:
         """Wait until the child exits, and return it."""
-        loop, changed, fds = asyncio.get_running_loop(), asyncio.Event(), child.poll_fds()
-        for fd in fds:
-            loop.add_reader(fd, changed.set)
-        try:
-            while not child.poll_exit():
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), MAX_WAIT)
-                changed.clear()
-        finally:
-            for fd in fds:
-                loop.remove_reader(fd)
-            del self.children.running[child.key]
+        while not child.poll_exit():
+            await asyncio.sleep(CHILD_POLL)
+        del self.children.running[child.key]
         return child
 
 
@@ -272,17 +242,3 @@ def _finish(state: WorkState) -> list[WorkTold]:
     end, code = outcome(state.board)
     reason = state.board.stuck or ("" if fits(state.board, 0) else "its budget is spent")
     return [summarize(state, end, reason, code)]
-
-
-def changed_since(then: Sequence[BacklogTask], now: Sequence[BacklogTask], board: Board) -> tuple[BacklogTask, ...]:
-    """Return the known tasks with the changes on the target since the backlog run started.
-
-    The machine that brought the list may have had tasks that are not on the target. Ticks come from the gate, unless
-    the task is queued.
-    """
-    before, after = ({task.key: task for task in listed} for listed in (then, now))
-    jobs = {key: job for key, job in board.jobs.items() if job.state not in FINISHED_STATES}
-    known = {key: job.task for key, job in jobs.items() if key in after or key not in before}
-    changed = {key: task for key, task in after.items() if before.get(key) != task}
-    ticked = {key for key, task in changed.items() if task.done and key in jobs and jobs[key].state != "queued"}
-    return tuple({**known, **{key: task for key, task in changed.items() if key not in ticked}}.values())

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from itertools import count
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +18,6 @@ from procrastinate import exceptions
 from procrastinate.jobs import Status
 from psycopg.rows import class_row
 
-from ralph import __version__
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.ledger import NAMES, WorkTold
 from ralph.backlog.work_order import WorkOrder
@@ -28,34 +26,29 @@ from ralph.core.backlog import FINISHED_STATES, GateVerdict, exceeded_limit, is_
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.work_events import GATE, WorkState, copy_state, next_state, work_summary
 from ralph.errors import UserError
-from ralph.fleet.database import LAYOUT, LOCK, STALLED, Database, Transaction, fetch_all
+from ralph.fleet.database import LOCK, STALLED, Database, Transaction, fetch_all
 from ralph.store.journal import decode_entry
-from ralph.store.register import host
 from ralph.store.writer import Writer
 
-TASK, MERGE, READ_LIST, TICK = "ralph.task", "ralph.merge", "ralph.read_list", "ralph.tick"  # the engine's tasks
+TASK, MERGE, TICK = "ralph.task", "ralph.merge", "ralph.tick"  # the engine's tasks
 FORGET_WORKER = "7 days"  # after which a silent worker is deleted
-LIST_INTERVAL = 30  # seconds between two looks at a list whose machine is gone
 
 
-def queue_name(task: str, repository: str = "") -> str:
-    """Return the queue of an engine's task in clones of this repository, with a ralph that knows this layout."""
-    return f"{task}.{LAYOUT}.{repository}"
+def queue_name(task: str, repository: str) -> str:
+    """Return the queue of an engine's task in clones of this repository."""
+    return f"{task}.{repository}"
 
 
 class WorkRow(Struct, frozen=True, kw_only=True):
-    """A backlog run in the database. `layout` is that of its order and events; `last`, the number of its last event."""
+    """A backlog run in the database."""
 
     id: str
     name: str
-    layout: int
-    version: str
     backlog: str
     target: str
     repository: str
     work_order: str
     is_open: bool
-    last: int
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True):
@@ -64,11 +57,8 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     By backlog run, `spending` is the cost of each loop that ran here at that heartbeat, by the loop's run.
     """
 
-    id: int
     name: str
-    host: str
     slots: int
-    version: str
     repository: str
     brings: str
     spending: dict[str, dict[str, float]]
@@ -88,27 +78,20 @@ async def list_works(connection: Transaction, where: str = "true", *values: obje
 
 async def list_workers(connection: Transaction) -> list[WorkerRow]:
     """Return every worker that has not left."""
-    columns = ", ".join(WorkerRow.__struct_fields__[:-1])
     query = (
-        f"SELECT {columns}, extract(epoch FROM now() - seen)::float8 AS silence FROM ralph_workers ORDER BY name, id"
+        "SELECT name, slots, repository, brings, spending, extract(epoch FROM now() - seen)::float8 AS silence "
+        "FROM ralph_workers ORDER BY name, id"
     )
     cursor = connection.cursor(row_factory=class_row(WorkerRow))
     return await (await cursor.execute(query)).fetchall()
 
 
-async def register_worker(connection: Transaction, name: str, slots: int, repository: str) -> tuple[int, str]:
-    """Add a worker; return its id, and its name with a number if another present worker has the same one."""
-    await fetch_all(connection, "SELECT pg_advisory_xact_lock(%s)", LOCK)
+async def register_worker(connection: Transaction, name: str, slots: int, repository: str) -> int:
+    """Add a worker, and return its id. Forget those that have been silent for a week."""
     await fetch_all(connection, f"DELETE FROM ralph_workers WHERE seen < now() - interval '{FORGET_WORKER}'")
-    taken = {one.name for one in await list_workers(connection) if one.is_present}
-    if name in taken:
-        name = next(f"{name}-{number}" for number in count(2) if f"{name}-{number}" not in taken)
-    ((number,),) = await fetch_all(
-        connection,
-        "INSERT INTO ralph_workers (name, host, slots, version, repository) VALUES (%s, %s, %s, %s, %s) RETURNING id",
-        *(name, host(), slots, __version__, repository),
-    )
-    return number, name
+    query = "INSERT INTO ralph_workers (name, slots, repository) VALUES (%s, %s, %s) RETURNING id"
+    ((number,),) = await fetch_all(connection, query, name, slots, repository)
+    return int(number)
 
 
 Decide = Callable[[WorkState], Sequence[WorkTold]]
@@ -124,14 +107,14 @@ class WorkLog:
         self._redact = Redactor(secret_values(os.environ))
         self._lock = asyncio.Lock()
 
-    async def append(self, by: str, decide: Decide, *, defers_all: bool = False) -> WorkState:
-        """Write the events that `decide` returns for the current state; return the state after them.
+    async def append(self, by: str, decide: Decide) -> WorkState:
+        """Write the events that `decide` returns for the current state, and defer every job that is due; return the
+        state after them.
 
-        `decide` is called again if the connection is lost, so it must recognise what it has already written. The jobs
-        that become due are deferred; with `defers_all` those that were due before, in case one is missing.
+        `decide` is called again if the connection is lost, so it must recognise what it has already written.
         """
         async with self._lock:
-            return await self._database.transact(self.write, by, decide, defers_all)
+            return await self._database.transact(self.write, by, decide)
 
     async def refresh(self) -> WorkState:
         """Read what others have written."""
@@ -147,7 +130,7 @@ class WorkLog:
             if (entry := decode_entry(line)) and (event := entry.event()) is not None:
                 self.state = next_state(self.state, event, entry.at, by)
 
-    async def write(self, connection: Transaction, by: str, decide: Decide, defers_all: bool = False) -> WorkState:
+    async def write(self, connection: Transaction, by: str, decide: Decide) -> WorkState:
         """Like `append`, as a part of a transaction."""
         rows = await fetch_all(
             connection,
@@ -166,10 +149,8 @@ class WorkLog:
             for event in events:
                 after = next_state(after, event, time.time(), by)
             await self._insert(connection, by, events, is_open=after.finished is None)
-        old = () if defers_all else due_jobs(before)
-        for key in due_jobs(after) if events or defers_all else ():
-            if key not in old:
-                await self.defer(connection, MERGE if key == GATE else TASK, repository, key)
+        for key in due_jobs(after):
+            await self._defer(connection, MERGE if key == GATE else TASK, repository, key)
         return after
 
     async def _insert(self, connection: Transaction, by: str, events: Sequence[WorkTold], *, is_open: bool) -> None:
@@ -181,19 +162,14 @@ class WorkLog:
             connection,
             "WITH new AS (INSERT INTO ralph_events (work, seq, by, line) "
             "SELECT %s, %s + number::int, %s, line FROM unnest(%s::text[]) WITH ORDINALITY AS given (line, number)) "
-            "UPDATE ralph_works SET last = %s, is_open = %s WHERE id = %s",
-            *(self.work, self._seq, by, lines, self._seq + len(lines), is_open, self.work),
+            "UPDATE ralph_works SET is_open = %s WHERE id = %s",
+            *(self.work, self._seq, by, lines, is_open, self.work),
         )
 
-    async def defer(self, connection: Transaction, task: str, repository: str, key: str = "", delay: int = 0) -> None:
-        """Defer a job of this backlog run by `delay` seconds, unless the same job is waiting."""
-        deferrer = self._database.app.configure_task(
-            task,
-            queue=queue_name(task, repository),
-            queueing_lock=f"{self.work}/{task}/{key}",
-            connection=connection,
-            schedule_in={"seconds": delay},
-        )
+    async def _defer(self, connection: Transaction, task: str, repository: str, key: str) -> None:
+        """Defer a job of this backlog run, unless the same job is waiting."""
+        queue, lock = queue_name(task, repository), f"{self.work}/{task}/{key}"
+        deferrer = self._database.app.configure_task(task, queue=queue, queueing_lock=lock, connection=connection)
         with suppress(exceptions.AlreadyEnqueued):
             async with connection.transaction():
                 await deferrer.defer_async(work=self.work, key=key)
@@ -237,9 +213,9 @@ async def add_work(
     if row is None:
         await fetch_all(
             connection,
-            "INSERT INTO ralph_works (id, name, layout, version, backlog, target, repository, work_order) "
-            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
-            *(order.id, order.name, LAYOUT, __version__, order.source.name, order.shown_target, repository),
+            "INSERT INTO ralph_works (id, name, backlog, target, repository, work_order) "
+            "VALUES (%s, %s, %s, %s, %s, %s)",
+            *(order.id, order.name, order.source.name, order.shown_target, repository),
             msgspec.json.encode(order).decode(),
         )
         listed = [work_events.TaskListed(task) for task in content.tasks if not task.done]
@@ -260,53 +236,35 @@ async def _find_same(connection: Transaction, order: WorkOrder) -> WorkRow | Non
                 return row
             hint = f"`ralph work status {row.name}` shows it, `ralph work stop {row.name}` ends it"
             raise UserError(f"{row.backlog} is already running on {row.target} as {row.name}", hint)
-        if row.name == order.name:
-            raise UserError(f"a backlog run named {order.name} already exists", "start again: it gets another name")
     return None
 
 
-class Ticker:
-    """Looks after every open backlog run in the database."""
+async def delete_stalled_jobs(database: Database, own: Collection[int | None]) -> None:
+    """Delete the jobs of silent workers. `own` are the engine's workers in this process."""
+    manager = database.app.job_manager
+    if time.monotonic() - database.connector.was_away <= STALLED:  # every heartbeat is old
+        return
+    for job in await manager.get_stalled_jobs(seconds_since_heartbeat=STALLED):
+        if job.worker_id not in own:
+            with suppress(exceptions.ConnectorException):  # another worker was faster
+                await manager.finish_job(job, Status.FAILED, delete_job=True)
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._logs: dict[str, WorkLog] = {}
 
-    async def tick(self, own: Collection[int | None] = ()) -> None:
-        """Delete the jobs of silent workers, then look at each backlog run, in case anything is missing.
+async def check_work(database: Database, log: WorkLog, workers: Sequence[WorkerRow]) -> None:
+    """Queue the tasks whose job is gone, end the backlog run at its limits, and defer jobs that are missing."""
+    held = dict((await log.refresh()).holders)
+    alive = {str(job.id) for job in await database.app.job_manager.list_jobs_async(status="doing")}
+    lost = {key: by for key, by in held.items() if by.rpartition("/")[2] not in alive}
+    costs = [cost for one in workers for cost in one.spending.get(log.work, {}).items()]
 
-        `own` are the engine's workers in this process.
-        """
-        manager = self._database.app.job_manager
-        if time.monotonic() - self._database.connector.was_away > STALLED:  # otherwise every heartbeat is old
-            for job in await manager.get_stalled_jobs(seconds_since_heartbeat=STALLED):
-                if job.worker_id not in own:
-                    with suppress(exceptions.ConnectorException):  # another worker was faster
-                        await manager.finish_job(job, Status.FAILED, delete_job=True)
-        rows = await self._database.transact(list_works, f"is_open AND layout <= {LAYOUT}")
-        workers = await self._database.transact(list_workers)
-        self._logs = {row.id: self._logs.get(row.id) or WorkLog(self._database, row.id) for row in rows}
-        for row in rows:
-            await self._check_work(row, self._logs[row.id], workers)
+    def check(state: WorkState) -> list[WorkTold]:
+        gone = [key for key, by in lost.items() if state.holders.get(key) == by]
+        tasks = [(key, lost[key].partition("/")[0]) for key in gone if key != GATE]
+        queued = [work_events.TaskQueued(key, f"worker {worker} is gone") for key, worker in tasks]
+        closed = [work_events.GateFinished(GateVerdict())] if GATE in gone else []
+        return [*queued, *closed, *_check_limits(state, costs)]
 
-    async def _check_work(self, row: WorkRow, log: WorkLog, workers: Sequence[WorkerRow]) -> None:
-        held = dict((await log.refresh()).holders)
-        log.new_lines.clear()
-        running = await self._database.app.job_manager.list_jobs_async(status="doing")
-        alive = {str(job.id) for job in running}
-        lost = {key: by for key, by in held.items() if by.rpartition("/")[2] not in alive}
-        costs = [cost for one in workers for cost in one.spending.get(row.id, {}).items()]
-
-        def check(state: WorkState) -> list[WorkTold]:
-            gone = [key for key, by in lost.items() if state.holders.get(key) == by]
-            tasks = [(key, lost[key].partition("/")[0]) for key in gone if key != GATE]
-            queued = [work_events.TaskQueued(key, f"worker {worker} is gone") for key, worker in tasks]
-            closed = [work_events.GateFinished(GateVerdict())] if GATE in gone else []
-            return [*queued, *closed, *_check_limits(state, costs)]
-
-        await log.append("tick", check, defers_all=True)
-        if not any(one.brings == row.id and one.is_present for one in workers):
-            await self._database.transact(log.defer, READ_LIST, row.repository, delay=LIST_INTERVAL)
+    await log.append("tick", check)
 
 
 def _check_limits(state: WorkState, costs: Sequence[tuple[str, float]]) -> list[WorkTold]:

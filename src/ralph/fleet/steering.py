@@ -7,13 +7,12 @@ ordinary journal, so `ralph ps`, `show`, `report`, the TUI and the web UI work a
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.backlog.ledger import JournalLedger, WorkRegistration, WorkTold
@@ -26,11 +25,9 @@ from ralph.core.text import one_line
 from ralph.core.work_events import WorkState
 from ralph.errors import UserError
 from ralph.files import state_folder
-from ralph.fleet.database import LAYOUT, ONE_SHOT, POLL, Database, Transaction
+from ralph.fleet.database import ONE_SHOT, POLL, Database, Transaction
 from ralph.fleet.log import Decide, WorkerRow, WorkLog, WorkRow, list_workers, list_works, summarize
-from ralph.history.work_history import WorkHistory, fold_work
 from ralph.store.folder import RunFolder, prepare
-from ralph.store.journal import decode_entry
 from ralph.store.mailbox import Mailbox
 from ralph.store.writer import LineSink, enlist
 
@@ -44,7 +41,7 @@ DONE = {
 }
 
 
-def decide_task_request(request: TaskRequest, state: WorkState) -> list[WorkTold]:
+def decide_request(request: TaskRequest, state: WorkState) -> list[WorkTold]:
     """Return the events for a request about a task. A retry reopens a backlog run that is over."""
     job = find_task(state.board, request.key, state.started.name if state.started else "")
     events = events_for_request(state.board, replace(request, key=job.task.key))
@@ -53,21 +50,15 @@ def decide_task_request(request: TaskRequest, state: WorkState) -> list[WorkTold
     return [*_reopen(state), *events] if request.kind == "retry" else [*events]
 
 
-def decide_pause(is_paused: bool, state: WorkState) -> list[WorkTold]:
-    if state.finished:
+def decide_action(action: str, state: WorkState) -> list[WorkTold]:
+    """Return the events that pause, resume or stop a backlog run. One that is over can be resumed."""
+    if state.finished and action != "resume":
         raise UserError("this backlog run is over", "`ralph work resume` continues it")
-    return [work_events.WorkPaused(is_paused)] if state.board.is_paused != is_paused else []
-
-
-def decide_resume(state: WorkState) -> list[WorkTold]:
-    return _reopen(state) if state.finished else decide_pause(False, state)
-
-
-def decide_stop(state: WorkState) -> list[WorkTold]:
-    """Return the events that end a backlog run: each loop after its turn. It can be resumed."""
-    if state.finished:
-        raise UserError("this backlog run is over", "nothing is left to stop")
-    return [summarize(state, "interrupted", "stopped by a person", 130)]
+    if action == "stop":
+        return [summarize(state, "interrupted", "stopped by a person", 130)]
+    if state.finished or state.board.is_paused == (action == "pause"):
+        return _reopen(state)
+    return [work_events.WorkPaused(action == "pause")]
 
 
 def _reopen(state: WorkState) -> list[WorkTold]:
@@ -76,43 +67,17 @@ def _reopen(state: WorkState) -> list[WorkTold]:
 
 async def steer(database: Database, action: str, work: str, key: str = "", note: str = "") -> str:
     """Write a request about a backlog run, or about a task in it, to the log; return a message for the user."""
-    decisions: dict[str, Decide] = {
-        "retry": partial(decide_task_request, TaskRequest("retry", key, note)),
-        "withdraw": partial(decide_task_request, TaskRequest("withdraw", key)),
-        "pause": partial(decide_pause, True),
-        "resume": decide_resume,
-        "stop": decide_stop,
-    }
-    row = await database.transact(_find_work, work)
-    state = await WorkLog(database, row.id).append("", decisions[action])
+    decide: Decide = partial(decide_action, action)
+    if action in ("retry", "withdraw"):
+        decide = partial(decide_request, TaskRequest("retry" if action == "retry" else "withdraw", key, note))
+    row = await database.transact(find_work, work)
+    state = await WorkLog(database, row.id).append("", decide)
     known = find_task(state.board, key, row.name).task.key if key else ""
     return DONE[action].format(work=row.name, key=known)
 
 
-class WorkView(Struct, frozen=True):
-    """A backlog run as it is now, and the workers of its repository."""
-
-    row: WorkRow
-    history: WorkHistory
-    workers: tuple[WorkerRow, ...]
-
-    @property
-    def board(self) -> Board:
-        return self.history.board
-
-
-async def load_view(database: Database, name: str = "") -> WorkView:
+async def find_work(connection: Transaction, name: str) -> WorkRow:
     """Return the named backlog run, or the one that is open, or the last one."""
-    row = await database.transact(_find_work, name)
-    log = WorkLog(database, row.id)
-    state = await log.refresh()
-    history = fold_work(row.id, filter(None, (decode_entry(line) for _, line in log.new_lines)))
-    history.state = state.finished.outcome if state.finished else "running"
-    workers = await database.transact(list_workers)
-    return WorkView(row, history, tuple(one for one in workers if one.repository == row.repository))
-
-
-async def _find_work(connection: Transaction, name: str) -> WorkRow:
     known = await list_works(connection)
     if not known:
         raise UserError("no backlog in this database", "start one: ralph work BACKLOG --db URL --push --check CMD")
@@ -129,21 +94,19 @@ async def _find_work(connection: Transaction, name: str) -> WorkRow:
     return (opened or known)[-1]
 
 
-def tasks_of(worker: WorkerRow, boards: Iterable[Board]) -> list[str]:
-    """Return the keys of the tasks that a worker runs."""
-    return [job.task.key for board in boards for job in board.of("working") if job.worker == worker.name]
+async def load_work(database: Database, name: str) -> tuple[WorkRow, WorkState, list[WorkerRow]]:
+    """Return a backlog run as it is now, and the workers of its repository."""
+    row = await database.transact(find_work, name)
+    state = await WorkLog(database, row.id).refresh()
+    workers = await database.transact(list_workers)
+    return row, state, [one for one in workers if one.repository == row.repository]
 
 
-def describe_workers(workers: Iterable[WorkerRow], boards: Iterable[Board]) -> Iterator[str]:
-    """Yield a line for each worker: where it is, which tasks it runs, and when it last sent a heartbeat."""
-    boards = [*boards]
-    for worker in workers:
-        doing = one_line(f"{worker.name} on {worker.host}: {', '.join(tasks_of(worker, boards)) or 'waits'}", 500)
-        silence = max(worker.silence, 0.0)
-        heard = f"heard {silence:.0f} s ago" if worker.is_present else f"silent for {silence:.0f} s"
-        if silence >= 120:
-            heard = f"silent for {silence / 60:.0f} min"
-        yield f" {doing} ({worker.slots} at a time, {heard})"
+def describe_worker(worker: WorkerRow, board: Board) -> str:
+    """Return a line about a worker: which tasks it runs, and when it last sent a heartbeat."""
+    tasks = [job.task.key for job in board.of("working") if job.worker == worker.name]
+    heard = f"heard {max(worker.silence, 0.0):.0f} s ago" if worker.is_present else "silent"
+    return " " + one_line(f"{worker.name}: {', '.join(tasks) or 'waits'} ({worker.slots} at a time, {heard})", 500)
 
 
 class WorkCopy:
@@ -156,7 +119,6 @@ class WorkCopy:
         self.registration: WorkRegistration
         self._mailbox = Mailbox(folder.path)
         self._was_paused = False
-        self._wants_pause: bool | None = None
 
     def open(self) -> None:
         self.folder.make()
@@ -169,72 +131,60 @@ class WorkCopy:
         lines, self.log.new_lines = self.log.new_lines, []
         return self.ledger.copy_lines(lines)
 
-    def compare_pauses(self, *_: object) -> None:
-        """Compare the pause in the mailbox with the one in the log; if one of them changed, update the other."""
-        is_paused, was = self.ledger.board.is_paused, self._was_paused
+    async def pass_requests(self, by: str = "") -> None:
+        """Write the requests that people made on this machine to the log, and copy the log's pause to the mailbox.
+
+        Call this before `copy_events`: otherwise a pause that is displayed could not be ended at once.
+        """
+        decisions: list[Decide] = []
+        for request in self._mailbox.take(TASK_REQUEST, TaskRequest):
+            decisions.append(partial(decide_request, request))
+        if self._mailbox.take_stop(now=True) or self._mailbox.take_stop():
+            decisions.append(partial(decide_action, "stop"))
+        is_paused, before = self.log.state.board.is_paused, self._was_paused
         self._was_paused = self._mailbox.read().is_paused
-        if self._was_paused != was and self._was_paused != is_paused:
-            self._wants_pause = self._was_paused
+        if before != self._was_paused != is_paused:
+            decisions.append(partial(decide_action, "pause" if self._was_paused else "resume"))
         elif self._was_paused != is_paused:
             self._mailbox.pause() if is_paused else self._mailbox.unpause()
             self._was_paused = is_paused
-
-    async def pass_requests(self, by: str = "", takes: Callable[[TaskRequest], bool] = lambda request: False) -> None:
-        """Write the requests that people made on this machine to the log, except those that `takes` has handled."""
-        self.compare_pauses()
-        requests = [one for one in self._mailbox.take(TASK_REQUEST, TaskRequest) if not takes(one)]
-        decisions: list[Decide] = [partial(decide_task_request, request) for request in requests]
-        if self._wants_pause is not None:
-            decisions.append(partial(decide_pause, self._wants_pause))
-            self._wants_pause = None
-        if self._mailbox.take_stop(now=True) or self._mailbox.take_stop():
-            decisions.append(decide_stop)
         for decide in decisions:
             with suppress(UserError):  # it is too late for that, as the display will show
                 await self.log.append(by, decide)
 
 
 class Mirror:
-    """While entered, the backlog runs in a database are listed on this machine as if they ran here.
+    """While entered, the backlog runs in a database are listed on this machine as if they ran here, and requests from
+    their mailboxes are passed on."""
 
-    With `follows` they are kept up to date, and requests from their mailboxes are passed on.
-    """
-
-    def __init__(self, url: str, *, follows: bool, env: Mapping[str, str] = os.environ) -> None:
-        self._url, self._follows, self._env = url, follows, env
-        self._stack, self._stop = ExitStack(), threading.Event()
+    def __init__(self, url: str, env: Mapping[str, str] = os.environ) -> None:
+        self._url, self._env = url, env
+        self._stop = threading.Event()
         self._copies: dict[str, WorkCopy] = {}
         self._first: Future[None] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="mirror", daemon=True)
-        self.workers: list[WorkerRow] = []
 
     def __enter__(self) -> "Mirror":
         self._thread.start()
         try:
             self._first.result()
         except BaseException:
-            self._stack.close()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(timeout=2 * POLL)
-        self._stack.close()
-
-    def __contains__(self, run: str) -> bool:
-        return run in self._copies
-
-    def describe_workers(self) -> list[str]:
-        states = [copy.ledger.state for copy in self._copies.values()]
-        return [*describe_workers(self.workers, [state.board for state in states if state.finished is None])]
+        for copy in self._copies.values():
+            self._close(copy)
 
     async def _run(self) -> None:
         try:
             async with Database(self._url, ONE_SHOT).open() as database:
                 await self._update(database)
                 self._first.set_result(None)
-                while self._follows and not self._stop.is_set():
+                while not self._stop.is_set():
                     await asyncio.sleep(POLL)
                     with suppress(UserError):  # the database is away: the last known state stays on display
                         await self._update(database)
@@ -244,16 +194,12 @@ class Mirror:
 
     async def _update(self, database: Database) -> None:
         rows = await database.transact(list_works)
-        self.workers = await database.transact(list_workers)
         for row in rows[-MAX_COPIES:]:
-            if row.layout > LAYOUT:
-                continue
             copy = self._copies.get(row.id) or self._open(database, row)
-            state = await copy.log.refresh()
-            copy.copy_events()
-            copy.registration.began(state.began)
-            copy.registration.tick()
+            await copy.log.refresh()
             await copy.pass_requests()
+            copy.copy_events()
+            copy.registration.tick()
 
     def _open(self, database: Database, row: WorkRow) -> WorkCopy:
         place = Path(state_folder(self._env, "fleet"), row.name)
@@ -265,11 +211,9 @@ class Mirror:
         copy.registration.watch(copy.ledger)
         copy.registration.begin()
         copy.registration(*filter(None, (copy.ledger.state.finished,)))
-        # The mailbox follows the log first: otherwise a pause that is displayed could not be ended at once.
-        copy.ledger.listen((copy.compare_pauses, copy.registration))
+        copy.ledger.listen((copy.registration,))
         self._copies[row.id] = copy
         enlist(copy.folder, self._env)
-        self._stack.callback(self._close, copy)
         return copy
 
     def _close(self, copy: WorkCopy) -> None:

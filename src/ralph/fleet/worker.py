@@ -1,4 +1,4 @@
-"""A worker process: two engine workers in one event loop, one for tasks and one for the gate, the lists and the tick.
+"""A worker process: two engine workers in one event loop, one for tasks and one for the gate and the tick.
 
 `ralph work --db` is a worker that brings a backlog and stays until it is over.
 """
@@ -17,7 +17,6 @@ from procrastinate import JobContext
 from procrastinate import worker as engine_worker
 from psycopg.types.json import Jsonb
 
-from ralph import __version__
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.children import StopLevel
 from ralph.backlog.work_order import WorkOrder, decode_order, find_home
@@ -28,14 +27,15 @@ from ralph.fleet.database import Database, DatabaseAway, fetch_all
 from ralph.fleet.local_work import Clone, LocalWork
 from ralph.fleet.log import (
     MERGE,
-    READ_LIST,
     TASK,
     TICK,
-    Ticker,
     WorkLog,
     WorkRow,
     add_work,
     age,
+    check_work,
+    delete_stalled_jobs,
+    list_workers,
     list_works,
     queue_name,
     register_worker,
@@ -48,8 +48,9 @@ from ralph.store.register import host
 from ralph.store.writer import enlist
 
 SECRETS = (database.VARIABLE, "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")  # not for loops and checks
-GATE_JOBS = 20  # gates, lists and ticks at once: they mostly wait
+GATE_JOBS = 20  # gates and ticks at once: they mostly wait
 EVERY_3_SECONDS = "* * * * * */3"
+LIST_INTERVAL = 60  # seconds between two looks at a list whose machine is gone; a multiple of 3
 P = ParamSpec("P")
 
 
@@ -70,12 +71,10 @@ class Worker:
         self._database, self._workspace = Database(url), workspace
         self._id, self._name, self._repository = 0, name or f"{host()}-{os.getpid()}", ""
         self._works: dict[str, LocalWork] = {}
-        self._refused: dict[str, str] = {}
+        self._refusals: set[str] = set()
         self._brought = ""  # the backlog run that this worker brings
         self._failure: Exception | None = None
-        self._joining = asyncio.Lock()
         self._stopping, self._drained = asyncio.Event(), asyncio.Event()
-        self._ticker = Ticker(self._database)
         self._engines: list[engine_worker.Worker] = []
         self._home: Git
         self._clone: Clone
@@ -101,9 +100,7 @@ class Worker:
         loop.add_reader(self._interrupt.fileno(), self._on_signal)
         try:
             async with self._database.open():
-                self._id, self._name = await self._database.transact(
-                    register_worker, self._name, self._slots, self._repository
-                )
+                self._id = await self._database.transact(register_worker, self._name, self._slots, self._repository)
                 env = {name: value for name, value in os.environ.items() if name not in SECRETS}
                 self._clone = Clone(self._name, self._home, env, self._stopping)
                 try:
@@ -129,27 +126,27 @@ class Worker:
         log = WorkLog(self._database, order.id)
         row = await self._database.transact(add_work, log, self._id, stored, self._repository, content)
         self._brought = row.id
-        if row.id == order.id:
-            await self._open(replace(order, is_shared=True))
-        else:
+        if row.id != order.id:
             self._say(f"{row.name} continues as it was started; its list is now watched here")
-            await self._open(replace(self._localize(row), source=order.source))
+        known = self._localize(row)
+        settings = replace(known.settings, notify=order.settings.notify)
+        await self._open(replace(known, settings=settings, source=order.source))
 
     # The event loop
 
     async def _work(self, once: bool) -> None:
         """Run the engine's workers until there is a reason to stop, then let them finish their jobs."""
         app, make_engine = self._database.app, self._database.make_engine
-        for name, act in ((TASK, LocalWork.run_task), (MERGE, LocalWork.merge), (READ_LIST, LocalWork.reread)):
+        for name, act in ((TASK, LocalWork.run_task), (MERGE, LocalWork.merge)):
             app.task(name=name, pass_context=True)(self._guard(partial(self._run_job, act)))
-        tick = app.task(name=TICK, queue=queue_name(TICK), queueing_lock=TICK)(self._guard(self._tick))
-        app.periodic(cron=EVERY_3_SECONDS)(tick)
-        others = [queue_name(MERGE, self._repository), queue_name(READ_LIST, self._repository), queue_name(TICK)]
+        queues = [queue_name(task, self._repository) for task in (TASK, MERGE, TICK)]
+        tick = app.task(name=TICK, queue=queues[2], queueing_lock=queues[2])(self._guard(self._tick))
+        app.periodic(cron=EVERY_3_SECONDS, periodic_id=self._repository)(tick)
         self._engines = [
-            make_engine([queue_name(TASK, self._repository)], self._slots, self._name),
-            make_engine(others, GATE_JOBS, self._name),
+            make_engine(queues[:1], self._slots, self._name),
+            make_engine(queues[1:], GATE_JOBS, self._name),
         ]
-        serving = [asyncio.create_task(self._guard(self._serve)(engine)) for engine in self._engines]
+        serving = [asyncio.create_task(self._guard(engine.run)()) for engine in self._engines]
         watching = [asyncio.create_task(self._guard(part)()) for part in (self._beat, partial(self._follow, once))]
         await self._stopping.wait()
         self._stop(StopLevel.AFTER_TURN)
@@ -175,22 +172,22 @@ class Worker:
 
         return run
 
-    async def _serve(self, engine: engine_worker.Worker) -> None:
-        """Run an engine worker; restart it if it ends with an error."""
-        while not self._stopping.is_set():
-            await engine.run()  # type: ignore[no-untyped-call]
-            if not self._stopping.is_set():
-                await asyncio.sleep(1.0)
-
     async def _run_job(
         self, act: Callable[[LocalWork, str, str], Awaitable[None]], context: JobContext, work: str, key: str
     ) -> None:
-        local = await self._join(work)
-        if local is not None and not self._stopping.is_set():
-            await act(local, f"{self._name}/{context.job.id}", key)
+        """Do a job of a backlog run that is open here. If it is not open yet, `tick` defers the job again."""
+        if work in self._works and not self._stopping.is_set():
+            await act(self._works[work], f"{self._name}/{context.job.id}", key)
 
     async def _tick(self, timestamp: int) -> None:
-        await self._ticker.tick({engine.worker_id for engine in self._engines})
+        """Look after the backlog runs of this repository, in case anything is missing."""
+        await delete_stalled_jobs(self._database, {engine.worker_id for engine in self._engines})
+        workers = await self._database.transact(list_workers)
+        watched = {one.brings for one in workers if one.is_present}
+        for work, local in [*self._works.items()]:
+            await check_work(self._database, local.log, workers)
+            if work not in watched and timestamp % LIST_INTERVAL == 0:
+                await local.reread()
 
     async def _beat(self) -> None:
         """Tell the others that this worker is there, and what its loops cost."""
@@ -207,10 +204,10 @@ class Worker:
     async def _follow(self, once: bool) -> None:
         """Copy what happens, and join and leave backlog runs; stop when there is nothing left to wait for."""
         while not self._drained.is_set():
-            await self._database.transact(database.check_version)
             rows = await self._database.transact(list_works, "is_open")
             for row in rows:
-                await self._join(row.id)
+                if row.id not in self._works:
+                    await self._join(row)
             for local in [*self._works.values()]:
                 state = await local.update()
                 if state.finished and local.order.id != self._brought and not local.children.running:
@@ -250,20 +247,15 @@ class Worker:
 
     # Backlog runs
 
-    async def _join(self, work: str) -> LocalWork | None:
-        """Return the open backlog run with this id, or None if this clone cannot work on it; say why, once."""
-        async with self._joining:
-            if work in self._works:
-                return self._works[work]
-            rows = await self._database.transact(list_works, "is_open AND id = %s", work)
-            if not rows:
-                return None
-            (row,) = rows
-            objection = await asyncio.to_thread(self._objection, row)
-            if objection and self._refused.get(work) != objection:
-                self._say(f"takes no tasks of {row.name} ({row.backlog}): {objection}")
-            self._refused[work] = objection
-            return None if objection else await self._open(self._localize(row))
+    async def _join(self, row: WorkRow) -> None:
+        """Work on an open backlog run or, if this clone can't, say why once."""
+        objection = await asyncio.to_thread(self._objection, row)
+        refusal = f"takes no tasks of {row.name} ({row.backlog}): {objection}"
+        if not objection:
+            await self._open(self._localize(row))
+        elif refusal not in self._refusals:
+            self._refusals.add(refusal)
+            self._say(refusal)
 
     async def _open(self, order: WorkOrder) -> LocalWork:
         def is_late() -> bool:
@@ -292,22 +284,16 @@ class Worker:
 
     def _objection(self, row: WorkRow) -> str:
         """Return why this clone cannot work on a backlog run; empty if it can."""
-        if row.layout > database.LAYOUT:
-            return f"it was started by ralph {row.version}, which is newer than this one ({__version__}); upgrade ralph"
         try:
-            order = self._localize(row)
-            if order.remote is None:
-                return "it has no remote"
-            name = order.remote.name
-            if name not in self._home.run("remote").decode("utf-8", "replace").split():
-                return f"this clone has no remote {name}; add it: git remote add {name} URL"
-            if row.repository != self._repository:
-                return f"{self._home.root} is a clone of another repository, or a shallow one"
-            if not self._home.resolve(order.base):
-                order.remote.fetch(self._home)
+            remote = self._localize(row).remote
         except UserError as error:
             return error.message
-        return "" if self._home.resolve(order.base) else f"this clone lacks the commit {order.base[:12]}"
+        name = remote.name if remote else ""
+        if name not in self._home.run("remote").decode("utf-8", "replace").split():
+            return f"this clone has no remote {name}; add it: git remote add {name} URL"
+        if row.repository != self._repository:
+            return f"{self._home.root} is a clone of another repository, or a shallow one"
+        return ""
 
     def _localize(self, row: WorkRow) -> WorkOrder:
         """Return the order of a backlog run with its workspace in this clone."""

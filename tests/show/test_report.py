@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ralph.core import events as e
 from ralph.core.model import Check, Failure, FileChange, Iteration, PersonNote, Question, Turn, Usage
-from ralph.history.evidence import Evidence, PatchedFile, ToolCall
+from ralph.history.evidence import Evidence, PatchedFile
 from ralph.history.fold import Fold
 from ralph.history.run_history import RunHistory
 from ralph.show.plots import element, escape
@@ -203,16 +203,15 @@ def test_escaped_text_reads_as_it_was_written(text: str) -> None:
 
 
 def evidence_with(text: str) -> dict[int, Evidence]:
-    calls = [ToolCall(text, text, True, 3), ToolCall(text, text, False), ToolCall(text, text)]
     patch = [PatchedFile(text, 1, 1, ["@@ -1 +1 @@", f"-{text}", f"+{text}", f" {text}"])]
-    return {1: Evidence(prompt=text, patch=patch, patch_is_cut=True, tails={text: text}, calls=calls)}
+    return {1: Evidence(prompt=text, patch=patch, patch_is_cut=True, tails={text: text})}
 
 
 def test_each_iteration_has_its_evidence_collapsed() -> None:
     page = html(history_with("words"), evidence_with("words"))
     outline = Outline(page)
     assert set(outline.tags) <= ALLOWED
-    for said in ("✗ words", "Changes, the beginning", "ralph diff r1 1", "3 tool calls", "not finished", "The prompt"):
+    for said in ("✗ words", "Changes, the beginning", "ralph diff r1 1", "The prompt"):
         assert said in outline.text
     assert '<span class="add">+words\n</span>' in page
 

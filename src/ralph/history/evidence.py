@@ -1,4 +1,4 @@
-"""Evidence for a report or a diff page: patches, the output of failed checks, tool calls and prompts.
+"""Evidence for a report or a diff page: patches, the output of failed checks, and prompts.
 
 All of it is limited in size, without control characters, and with secrets redacted.
 """
@@ -25,6 +25,11 @@ from ralph.store.register import Listed, run_at
 RedactText = Callable[[str], str]
 MAX_LINES = 20_000
 MAX_LINE = 500
+MAX_TOTAL = 300_000  # characters
+MAX_PER_ITERATION = 24_000
+MIN_PROMPT = 60  # fewer are useless
+MAX_TASKS = 100
+MAX_PATCH_LINES = 400  # per task
 
 
 class PatchedFile(Struct):
@@ -98,20 +103,6 @@ def lines_in(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield last
 
 
-MAX_TOTAL = 300_000
-MAX_PER_ITERATION = 24_000
-MIN_PROMPT = 60  # characters; fewer are useless
-
-
-class ToolCall(Struct):
-    """A tool call. `lines` counts the lines of its output; `ok` is None if it did not finish."""
-
-    name: str
-    given: str
-    ok: bool | None = None
-    lines: int = 0
-
-
 class Evidence(Struct, kw_only=True):
     """The evidence of one iteration. `tails` are the last lines of each failed check, by name."""
 
@@ -119,8 +110,6 @@ class Evidence(Struct, kw_only=True):
     patch: Sequence[PatchedFile] = ()
     patch_is_cut: bool = False
     tails: dict[str, str] = {}
-    calls: list[ToolCall] = []
-    calls_left_out: int = 0
 
 
 def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) -> dict[int, Evidence]:
@@ -130,10 +119,9 @@ def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) 
     """
     redact = Redactor(secret_values(env)).text
     room = min(MAX_TOTAL // max(len(history.iterations), 1), MAX_PER_ITERATION)
-    found = {one.number: Evidence() for one in history.iterations}
-    _read_journal(folder.journal, found, room, redact)
+    tails = _failed_checks(folder.journal, room, redact)
+    found = {one.number: Evidence(tails=tails.get(one.number, {})) for one in history.iterations}
     most = room // 6
-
     for number, one in found.items() if most >= MIN_PROMPT else ():
         with suppress(OSError):  # an agent may have put something else in its place
             prompt = read_log(folder.path, number, "prompt.md", 200_000).data.decode("utf-8", "replace")
@@ -147,37 +135,21 @@ def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) 
     return found
 
 
-def _read_journal(journal: Path, found: dict[int, Evidence], room: int, redact: RedactText) -> None:
-    """Add tool calls and failed checks from the journal."""
-    at, opened = Evidence(), dict[str, ToolCall]()
-    most_calls = max(room // 300, 10)
+def _failed_checks(journal: Path, room: int, redact: RedactText) -> dict[int, dict[str, str]]:
+    """Return the last lines of each failed check, by the number of the iteration and the check's name."""
+    found = {}
     for entry in read_entries(journal):
-        match entry.event():
-            case e.IterationStarted() as event:
-                at, opened = found.get(event.iteration, Evidence()), {}
-            case e.ToolStarted() as event:
-                if len(at.calls) >= most_calls:
-                    at.calls_left_out += 1
-                else:
-                    opened[event.id] = ToolCall(short(event.name, 60), short(event.input, 160))
-                    at.calls.append(opened[event.id])
-            case e.ToolFinished() as event if event.id in opened:
-                call = opened.pop(event.id)
-                call.ok, call.lines = event.ok, event.lines
-            case e.IterationFinished() as event:
-                failed = [check for check in event.record.checks if not check.passed]
-                each = min(room // 6 // max(len(failed), 1), 3000)
-                one = found.get(event.iteration, Evidence())
-                tails = ((short(check.name, 200), _printable(check.tail, redact)) for check in failed)
-                one.tails = {name: tail(text, each, "…") for name, text in tails}
+        event = entry.event()
+        if isinstance(event, e.IterationFinished):
+            failed = [check for check in event.record.checks if not check.passed]
+            each = min(room // 6 // max(len(failed), 1), 3000)
+            tails = ((short(check.name, 200), _printable(check.tail, redact)) for check in failed)
+            found[event.iteration] = {name: tail(text, each, "…") for name, text in tails}
+    return found
 
 
 def _printable(text: str, redact: RedactText) -> str:
     return redact(clean(text)).expandtabs(4).strip("\n")
-
-
-MAX_TASKS = 100
-MAX_PATCH_LINES = 400  # per task
 
 
 def task_evidence(run: Listed, history: WorkHistory, env: Mapping[str, str]) -> dict[str, Evidence]:
@@ -193,9 +165,8 @@ def task_evidence(run: Listed, history: WorkHistory, env: Mapping[str, str]) -> 
 
 def _evidence_of_task(run: Listed, env: Mapping[str, str]) -> Evidence:
     history = history_of(run.folder)
-    last = {one.number: Evidence() for one in history.whole[-1:]}
-    _read_journal(run.folder.journal, last, MAX_PER_ITERATION, Redactor(secret_values(env)).text)
-    made = next(iter(last.values()), Evidence())
+    tails = _failed_checks(run.folder.journal, MAX_PER_ITERATION, Redactor(secret_values(env)).text)
+    made = Evidence(tails=tails.get(history.finished, {}))
     with suppress(UserError):
         patch = patch_of(run, None)
         room = MAX_PATCH_LINES

@@ -208,8 +208,6 @@ def details(history: RunHistory, one: PastIteration, evidence: Evidence | None =
     folds = [fold(f"✗ {name}", element("pre", text), is_open=len(tails) <= MAX_OPEN_TAILS) for name, text in tails]
     if found.patch:
         folds.append(patch_details(found, f"ralph diff {nickname(history.run)} {one.number}"))
-    if found.calls:
-        folds.append(_calls(found, f"{history.worktree or history.workspace}/"))
     if found.prompt:
         folds.append(fold("The prompt", element("pre", found.prompt)))
     shown = element("div.evidence", folds) if evidence else None
@@ -238,20 +236,6 @@ def patch_lines(file: PatchedFile) -> Html:
         for tone, lines in groupby(file.lines, key=lambda line: _PATCH_TONES.get(line[:1]))
     ]
     return element("pre.patch", pieces, tabindex="0", role="group", aria_label=f"Changes in {file.path}")
-
-
-def _calls(evidence: Evidence, root: str) -> Html:
-    """Return the tool calls, with paths relative to `root`."""
-    rows = []
-    for call in evidence.calls:
-        given = call.given.replace(root, "") if root != "/" else call.given
-        code = element("code", f"{call.name}({given})" if given else call.name)
-        said = "not finished" if call.ok is None else plural(call.lines, "line") if call.lines else ""
-        failed = element("b.minus", "✗ ") if call.ok is False else None
-        rows.append(element("li", failed, code, " ", element("span.soft", said)))
-    left_out = evidence.calls_left_out
-    more = element("li.soft", f"and {left_out} more") if left_out else None
-    return fold(plural(len(rows) + left_out, "tool call").capitalize(), element("ul.calls", rows, more))
 
 
 def particulars(one: PastIteration, history: RunHistory) -> Html:

@@ -22,7 +22,6 @@ from ralph.tui.slash_commands import TypedCommand, completions, parse_line
 from ralph.tui.tui_state import ShownRun, TuiState
 from ralph.tui.widgets import DiffScreen, HelpScreen, Pane, Prompt, QuitAnswer, QuitScreen, RunList, ScrollLog
 
-TALL = 32  # rows from which on each run gets two lines
 WELCOME = """\
 No run yet.
 
@@ -196,7 +195,7 @@ class RalphApp(App[list[str]]):
 
     def _draw_runs(self) -> None:
         state, pane = self.state, self.runs
-        is_tall = self.size.height >= TALL or 2 * len(state.present) <= pane.content_size.height
+        is_tall = 2 * len(state.present) <= pane.content_size.height
         columns, here = pane.scrollable_content_region.width, state.plan.workspace
         present = state.present.items()
         rows = {id_: draw.run_rows(one, columns, self.style, is_tall=is_tall, here=here) for id_, one in present}

@@ -11,6 +11,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, RichLog, Static
 from textual.widgets.option_list import Option
+from textual.worker import Worker, get_current_worker
 
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
@@ -58,15 +59,6 @@ class Pane(Static):
 class ScrollLog(RichLog):
     """A log that can be scrolled. New lines scroll into view unless the user has scrolled up."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("k", "scroll_up"),
-        Binding("j", "scroll_down"),
-        Binding("b", "page_up"),
-        Binding("space", "page_down"),
-        Binding("g", "scroll_home"),
-        Binding("G", "scroll_end"),
-    ]
-
     def __init__(self, id: str) -> None:  # noqa: A002 - textual's name for it
         super().__init__(id=id, max_lines=MAX_LINES, min_width=0)
 
@@ -94,8 +86,6 @@ class ScrollLog(RichLog):
 
 class RunList(OptionList):
     """The runs; the highlighted one is shown."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("k", "cursor_up"), Binding("j", "cursor_down")]
 
     def fill(self, rows: dict[str, list[str]], chosen: str) -> None:
         """Show these lines for each run id, and highlight `chosen`."""
@@ -229,15 +219,15 @@ class DiffScreen(TextScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,d", "close"),
-        Binding("left,h,left_square_bracket", "step(-1)", priority=True),
-        Binding("right,l,right_square_bracket", "step(1)", priority=True),
+        Binding("left", "step(-1)", priority=True),
+        Binding("right", "step(1)", priority=True),
         Binding("a", "whole"),
     ]
 
     def __init__(self, run: Listed, number: int | None, style: Style) -> None:
         super().__init__(style)
         self._listed, self._number = run, number
-        self._last = self._request = 0
+        self._last = 0
 
     def on_mount(self) -> None:
         keys = "left right iteration · a all · up down pgup pgdn scroll · esc back"
@@ -250,20 +240,19 @@ class DiffScreen(TextScreen):
 
     def _reload(self) -> None:
         self._title.show([self._style.paint("dim", "asking git…")])
-        self._request += 1
-        self._load(self._number, self._request)
+        self._load(self._number)
 
-    @work(thread=True)
-    def _load(self, number: int | None, request: int) -> None:
+    @work(thread=True, exclusive=True)
+    def _load(self, number: int | None) -> None:
         """Load the diff in a thread, because git may be slow."""
         try:
             found: Patch | UserError = patch_of(self._listed, number)
         except UserError as error:
             found = error
-        self.app.call_later(self._show, found, request)  # never blocks, even if the app is about to exit
+        self.app.call_later(self._show, found, get_current_worker())  # never blocks, even if the app is about to exit
 
-    def _show(self, found: Patch | UserError, request: int) -> None:
-        if request != self._request or not self.is_mounted:  # superseded by a later key, or closed
+    def _show(self, found: Patch | UserError, worker: Worker[None]) -> None:
+        if worker.is_cancelled or not self.is_mounted:  # superseded by a later key, or closed
             return
         if isinstance(found, UserError):
             self.show_text(found.message, [found.hint])

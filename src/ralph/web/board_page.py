@@ -8,7 +8,7 @@ from starlette.responses import HTMLResponse
 from ralph.core.backlog import Job
 from ralph.core.text import one_line, plural, short
 from ralph.history.states import state_of
-from ralph.show.plots import Html, element, prose
+from ralph.show.plots import Html, element, joined, prose
 from ralph.show.words import duration, moment, money, nickname, portion, why_ended
 from ralph.web.access import Level
 from ralph.web.pieces import (
@@ -129,7 +129,8 @@ def card(seen: RunSeen, frame: Frame) -> Html:
         tone = "warn" if run.is_alive or state_of(present.state).tone == "good" else "bad"
     if present.needs_you and not run.is_alive:
         acts = ending_buttons(seen, frame, can_accept=present.mergeable and present.state == "done")
-    shown = [first, goal, way, _facts(seen), _now(seen), asked, element("div.acts", acts) if acts else None]
+    now = element("p.now", activity(seen))
+    shown = [first, goal, way, _facts(seen), now, asked, element("div.acts", acts) if acts else None]
     return element("li", *shown, class_=f"card one-run {tone}".strip())
 
 
@@ -184,21 +185,18 @@ def _facts(seen: RunSeen) -> Html:
     return facts_line(checks, cost, duration(run.facts.seconds), moment(changed, seen.now - changed) if changed else "")
 
 
-def _now(seen: RunSeen) -> Html | None:
+def activity(seen: RunSeen) -> Html:
     """Return what the run is doing or waiting for, or how it ended."""
     present = seen.present
     if not seen.run.is_alive:
-        said = short(why_ended(present) or present.doing, 200)
-        return element("p.now", element("span.two-lines", said)) if said else None
+        return element("span.two-lines", prose(short(why_ended(present) or present.doing or present.state, 400)))
     if present.until:
-        until = moment(present.until, present.until - seen.now)
-        return element("p.now", f"{short(present.reason, 120)}, until {until}")
-    if seen.present.state == "paused":
-        return element("p.now", "Paused until you resume it.")
-    if present.doing and seen.present.state == "running":
-        doing = element("code.cut", shorten_paths(short(present.doing, 200), present.workspace))
-        return element("p.now", doing, clock(present.since, seen.now))
-    return None
+        return element("span", f"{short(present.reason, 200)}, until {moment(present.until, present.until - seen.now)}")
+    held = {"asking": "Waiting for your answer.", "paused": "Paused until you resume it."}.get(present.state)
+    if held:
+        return element("span", held)
+    doing = element("code.cut", shorten_paths(short(present.doing or "running", 300), present.workspace))
+    return joined(doing, clock(present.since, seen.now) if present.since else None)
 
 
 def answer_forms(seen: RunSeen, frame: Frame, limit: int) -> list[Html]:

@@ -19,10 +19,10 @@ from ralph.show import report_tables as tables
 from ralph.show.needs import Action, command, needs
 from ralph.show.plots import Html, element, joined, prose
 from ralph.show.report import report_body
-from ralph.show.words import cost, done_when, duration, moment, money, nickname, portion, why_ended
+from ralph.show.words import cost, done_when, duration, moment, money, nickname, portion
 from ralph.store.folder import load_exam_outputs, read_log
 from ralph.store.register import Listed
-from ralph.web.board_page import answer_forms, ending_buttons, state_badge
+from ralph.web.board_page import activity, answer_forms, ending_buttons, state_badge
 from ralph.web.pieces import (
     MAX_PIECES,
     RELOAD,
@@ -34,11 +34,9 @@ from ralph.web.pieces import (
     form,
     icon,
     items,
-    mark,
     page_title,
     place_words,
     post_button,
-    shorten_paths,
     text_area,
 )
 from ralph.web.watching import RunningCommand, RunSeen, View, limits_of
@@ -101,12 +99,12 @@ def pieces(view: View, frame: Frame) -> dict[str, Html]:
     shown = {
         "title": page_title(title(seen)),
         "state": state_piece(seen),
-        "now": _now(seen),
+        "now": element("p.doing#now", activity(seen)),
         "attention": _attention(view, frame),
         "number": stairs and element("section#number", element("h2", "The number"), stairs, attempts),
         "proof": proof and element("section.card#proof", element("h2", "Proof"), proof),
         "exams": tables.exams(exams),
-        "steer": _steer(view, frame),
+        "steer": steer(seen, frame),
         "todo": _todo(view),
         "meters": _meters(view),
         "score": _score(history),
@@ -134,18 +132,6 @@ def _facts(view: View) -> Html:
         f"branch {known.branch}" if known.branch else "",
         f"done when {done}" if done else "",
     )
-
-
-def _now(seen: RunSeen) -> Html:
-    present = seen.present
-    if not seen.run.is_alive:
-        return element("p.doing.soft#now", prose(short(why_ended(present) or seen.present.state, 400)))
-    held = {"asking": "Waiting for your answer.", "paused": "Paused until you resume it."}.get(seen.run.state)
-    if held or present.until:
-        return element("p.doing.soft#now", held or f"Waiting: {short(present.reason, 200)}")
-    doing = element("code.cut", shorten_paths(short(present.doing or "thinking", 300), present.workspace))
-    since = clock(present.since, seen.now) if present.since else None
-    return element("p.doing#now", mark("run"), doing, since)
 
 
 def _meters(view: View) -> Html:
@@ -269,17 +255,18 @@ def _files(view: View, frame: Frame) -> Html | None:
     return element(f"section.card.files{tone}#files", element("h2", link), items(rows, len(files) - MAX_FILES))
 
 
-def _steer(view: View, frame: Frame) -> Html:
+def steer(seen: RunSeen, frame: Frame) -> Html:
     """Return the controls at the bottom of the screen."""
-    seen = view.seen
-    if not frame.may_steer or control.why_not_tell(seen.run):
+    tell, buttons = None, _steer_buttons(seen, frame)
+    if not frame.may_steer or not buttons:
         return element("footer#steer")
-    box = text_area("Write to the agent", "tell", required=True, placeholder="Write to the agent…", title="t")
-    tell = form(frame.run(seen.run.id, "tell"), box, button("Tell", "primary"), class_="tell")
-    return element("footer.steer#steer", tell, element("div.acts", steer_buttons(seen, frame)))
+    if not control.why_not_tell(seen.run):
+        box = text_area("Write to the agent", "tell", required=True, placeholder="Write to the agent…", title="t")
+        tell = form(frame.run(seen.run.id, "tell"), box, button("Tell", "primary"), class_="tell")
+    return element("footer.steer#steer", tell, element("div.acts", buttons))
 
 
-def steer_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
+def _steer_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
     run = seen.run
     if not run.is_alive and control.why_not_resume(run):
         return []

@@ -17,16 +17,16 @@ from ralph.history.feed import Feed, News, facts_now, with_files
 from ralph.history.fold import Fold
 from ralph.history.overview import NO_SUCCESSES, RunNow, Successes, latest_successes, run_now
 from ralph.history.run_history import RunHistory
-from ralph.history.work_history import WorkHistory, work_history
+from ralph.history.work_history import WorkHistory, fold_work
 from ralph.run.launch import Launched
 from ralph.show.plots import Html
+from ralph.store.journal import read_entries
 from ralph.store.mailbox import Mail, Mailbox
-from ralph.store.register import JOURNAL, Listed, read_summary, run_with_id, runs
+from ralph.store.register import Listed, read_summary, run_with_id, runs
 from ralph.web.access import RequestRefused
 from ralph.web.pieces import RecentPieces
 
 MAX_RUNS = 400  # on the board
-MAX_WORKS = 16  # backlogs whose history stays in memory
 
 
 class RunSeen(Struct, frozen=True, kw_only=True):
@@ -105,7 +105,6 @@ class Register:
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
         self.env = env
         self.commands: dict[str, RunningCommand] = {}
-        self._works: dict[str, tuple[int, WorkHistory]] = {}  # with the size of the journal
 
     def runs(self) -> list[Listed]:
         """Return all runs, running ones first, then the newest. Runs started by an agent are left out."""
@@ -129,18 +128,9 @@ class Register:
         return Survey(seen, [self.work(one) for one in seen if one.run.id in works and one.run.is_alive])
 
     def work(self, seen: RunSeen) -> WorkSeen:
-        """Return a backlog; its journal is read again if it has grown."""
+        """Return a backlog, without what git says about its target."""
         run = seen.run
-        try:
-            size = os.stat(f"{run.place}/{JOURNAL}").st_size
-        except OSError:
-            raise UserError(f"run {run.id} is no longer on record") from None
-        known_size, history = self._works.get(run.id, (-1, WorkHistory(run=run.id)))
-        if size != known_size:
-            if len(self._works) >= MAX_WORKS:
-                self._works.clear()
-            history = work_history(run)
-            self._works[run.id] = (size, history)
+        history = fold_work(run.id, read_entries(run.folder.journal))
         around = os.path.dirname(run.place)
         loops = {job.task.key: read_summary(f"{around}/{job.run}") for job in history.board.of("working") if job.run}
         return WorkSeen(

@@ -1,5 +1,6 @@
 """The page of a backlog: what needs a person, the state of each task, and when runs and merges happened."""
 
+from msgspec.structs import replace
 from starlette.responses import HTMLResponse
 
 from ralph.core.backlog import STATE_ORDER, Job
@@ -26,7 +27,7 @@ from ralph.web.run_page import (
     meter,
     or_empty,
     state_piece,
-    steer_buttons,
+    steer,
     time_meter,
     title,
 )
@@ -52,11 +53,13 @@ def work_page(work: WorkSeen, frame: Frame) -> HTMLResponse:
 
 
 def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
-    history, is_alive = work.history, work.seen.run.is_alive
+    is_alive = work.seen.run.is_alive
+    if not is_alive:
+        work = replace(work, history=look_at_target(work.history))
+    history = work.history
     now = element("p.doing.soft#now", prose(summary(history)))
     if is_alive:
         now = element("p.doing#now", mark("run"), totals(history.board))
-    buttons = steer_buttons(work.seen, frame) if frame.may_steer else []
     shown = {
         "title": page_title(title(work.seen)),
         "state": state_piece(work.seen),
@@ -65,7 +68,7 @@ def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
         "attention": _attention(work, frame),
         "tasks": _tasks(work, frame),
         "happened": _log(history),
-        "steer": element("footer.steer#steer", element("div.acts", buttons)) if buttons else element("footer#steer"),
+        "steer": steer(work.seen, frame),
     }
     return or_empty(shown)
 
@@ -106,8 +109,8 @@ def _meters(work: WorkSeen) -> Html:
 
 def _attention(work: WorkSeen, frame: Frame) -> Html:
     """Return what needs a person, with the buttons that help."""
-    history = work.history if work.seen.run.is_alive else look_at_target(work.history)
-    board, made = history.board, []
+    history, made = work.history, []
+    board = history.board
     if board.stuck:
         made.append(element("li", element("span", "Merging is blocked: ", prose(short(board.stuck, 400)))))
     for job, why in history.needing():

@@ -11,6 +11,7 @@ let source, last = document.body.dataset.at ?? "", retry, silence, isPressed = f
 function put(html) {
   const made = document.createElement("template");
   made.innerHTML = policy.createHTML(html);
+  tick(made.content); tick();   // so that equal parts are equal nodes
   const stream = document.getElementById("stream"), end = stream?.getBoundingClientRect().bottom;
   for (const piece of [...made.content.children]) {
     const old = document.getElementById(piece.id);
@@ -20,10 +21,10 @@ function put(html) {
     else stream?.append(piece);
   }
   while (stream?.childElementCount > MOST) stream.firstElementChild.remove();
-  tick();
   if (stream && end > 0 && end < innerHeight) scrollBy(0, Math.max(stream.getBoundingClientRect().bottom - end, 0));
 }
 function replace(old, piece) {
+  if (old.isEqualNode(piece)) return later.delete(old.id);
   const place = (field) => field.id && piece.querySelector("#" + CSS.escape(field.id));
   const drafts = [...old.querySelectorAll("textarea, input:not([type=hidden])")].filter((each) => each.value !== each.defaultValue);
   const isTyping = old.contains(document.activeElement) && document.activeElement.matches("textarea, input, select");
@@ -120,8 +121,8 @@ function span(seconds) {
   if (h) return h + "h" + (m ? m + "m" : "");
   return m >= 10 ? m + "m" : m ? m + "m" + (s % 60 ? s % 60 + "s" : "") : s + "s";
 }
-function tick() {
-  for (const clock of document.querySelectorAll("[data-since]")) clock.textContent = span(Date.now() / 1000 - skew - clock.dataset.since);
+function tick(root = document) {
+  for (const clock of root.querySelectorAll("[data-since]")) clock.textContent = span(Date.now() / 1000 - skew - clock.dataset.since);
 }
-setInterval(tick, 1000);
+setInterval(() => tick(), 1000);
 tick(); listen();

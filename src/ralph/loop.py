@@ -256,26 +256,3 @@ def ask_referees(run: Run, iteration: Iteration, parts: Parts) -> Iteration:
             if iteration.is_refused:
                 break
     return iteration
-
-
-def ending(run: Run, stop: Stop, elapsed: float, cap: int = 0, verified: bool = False) -> list[events.Event]:
-    """Return the events that end a run; the last one is `RunFinished`. `cap` is the iteration limit."""
-    last = len(run.iterations)
-    told: list[events.Event] = []
-    if stop.outcome is Outcome.DONE:
-        told.append(events.Converged(last, stop.claim))
-    elif stop.outcome is Outcome.STALLED:
-        told.append(events.Stalled(last, stop.reason))
-    elif stop.outcome is Outcome.EXHAUSTED:
-        told.append(events.Exhausted(last, cap))
-    finished = events.RunFinished(
-        outcome=stop.outcome.value,
-        reason=stop.reason,
-        interrupted_by=stop.interrupted_by,
-        iterations=last,
-        cost_usd=run.usage.cost_usd,
-        duration_s=elapsed,
-        exit_code=stop.outcome.exit_code,
-        verified=verified,
-    )
-    return [*told, finished]

@@ -6,7 +6,7 @@ from typing import Protocol, get_args
 from msgspec import Struct
 
 from ralph.core.measuring import Comparison, Start
-from ralph.core.model import Check, HandOver, Iteration, PersonNote, Question, Refusal, Turn, Usage
+from ralph.core.model import Check, HandOver, Iteration, Outcome, PersonNote, Question, Refusal, Run, Stop, Turn, Usage
 from ralph.core.proof import Proof
 
 # Structs of which there may be very many have gc=False: they contain no cycles, and are created faster.
@@ -385,3 +385,26 @@ class Told(Struct, frozen=True, gc=False):
     run: str
     seq: int
     data: Event
+
+
+def closing_events(run: Run, stop: Stop, elapsed: float, cap: int = 0, verified: bool = False) -> list[Event]:
+    """Return the events that end a run; the last one is `RunFinished`. `cap` is the iteration limit."""
+    last = len(run.iterations)
+    told: list[Event] = []
+    if stop.outcome is Outcome.DONE:
+        told.append(Converged(last, stop.claim))
+    elif stop.outcome is Outcome.STALLED:
+        told.append(Stalled(last, stop.reason))
+    elif stop.outcome is Outcome.EXHAUSTED:
+        told.append(Exhausted(last, cap))
+    finished = RunFinished(
+        outcome=stop.outcome.value,
+        reason=stop.reason,
+        interrupted_by=stop.interrupted_by,
+        iterations=last,
+        cost_usd=run.usage.cost_usd,
+        duration_s=elapsed,
+        exit_code=stop.outcome.exit_code,
+        verified=verified,
+    )
+    return [*told, finished]

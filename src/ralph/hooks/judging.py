@@ -22,7 +22,7 @@ from ralph.files import add_to_file, locked
 from ralph.hooks import loops
 from ralph.hooks.loops import Loop
 from ralph.hooks.transcript import Transcript, host_turn
-from ralph.loop import Parts, conclude, ending, run_loop
+from ralph.loop import Parts, conclude, run_loop
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
 from ralph.run import request as requests
@@ -165,7 +165,9 @@ def _judge(loop: Loop, event: loops.HookEvent, began: float) -> str:
             if not loop.is_active():
                 return allow(_TOO_LATE)
             verified = stop.outcome is Outcome.DONE and settings.verifies
-            engine.context.tell(*ending(run, stop, engine.context.clock.elapsed(), loop.max_iterations, verified))
+            engine.context.tell(
+                *events.closing_events(run, stop, engine.context.clock.elapsed(), loop.max_iterations, verified)
+            )
             return _close(loop, stop, engine.refusals())
 
 
@@ -196,7 +198,7 @@ def end(loop: Loop, stop: Stop) -> str:
         journal = _open_journal(stack, folder)
         story = load_run(folder.journal)
         tell = Writer(loop.run, [journal], seq=story.seq)
-        tell(*ending(_with_lost_iterations(story.run, loop), stop, max(0.0, time.time() - loop.started)))
+        tell(*events.closing_events(_with_lost_iterations(story.run, loop), stop, max(0.0, time.time() - loop.started)))
     return _close(loop, stop)
 
 

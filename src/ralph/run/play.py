@@ -17,7 +17,7 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError, shortage
 from ralph.git.client import require_git
 from ralph.git.worktrees import Worktree, create, refuse_another, remove, remove_unstarted, worktree_lock, worktree_of
-from ralph.loop import Agent, Parts, ending, run_loop
+from ralph.loop import Agent, Parts, run_loop
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
@@ -160,7 +160,7 @@ def report_refusal(
         if not is_resumed and not (teller and teller.has_begun):
             write = teller.writer if teller else Writer(run_id, sinks)
             outcome = Outcome.INTERRUPTED if interrupt.level else Outcome.FATAL
-            write(*ending(Run(id=run_id), Stop(outcome, error.advice), 0.0))
+            write(*events.closing_events(Run(id=run_id), Stop(outcome, error.advice), 0.0))
         if interrupt.level:
             raise KeyboardInterrupt from None
         raise
@@ -488,7 +488,7 @@ def _finish(opened: OpenRun, run: Run, stop: Stop, watched: SettingsWatch) -> tu
 def _tell_end(opened: OpenRun, run: Run, stop: Stop, verified: bool = False) -> None:
     request, trees = opened.plan.request, opened.trees
     cap = -1 if request.unlimited else request.settings.maximum_iterations
-    for event in ending(run, stop, opened.context.clock.elapsed(), cap, verified):
+    for event in events.closing_events(run, stop, opened.context.clock.elapsed(), cap, verified):
         if isinstance(event, events.RunFinished) and (worktree := opened.worktree):
             untouched = trees.is_untouched()
             event = replace(event, worktree=worktree.path, branch=worktree.branch, untouched=untouched)

@@ -23,7 +23,7 @@ from ralph.forge.host import (
 )
 from ralph.git.client import Git, user_environment
 from ralph.history.feed import history_of
-from ralph.loop import Parts, ending
+from ralph.loop import Parts
 from ralph.process.program import Command
 from ralph.run.checks import check_finished
 from ralph.run.context import Context
@@ -198,7 +198,7 @@ class PullRequestPublisher:
     def _body(self, run: Run, stop: Stop | None) -> str:
         context = self._context
         verified = stop is not None and stop.outcome is Outcome.DONE
-        then = ending(run, stop, context.clock.elapsed(), 0, verified) if stop else []
+        then = events.closing_events(run, stop, context.clock.elapsed(), 0, verified) if stop else []
         history = replace(history_of(context.folder, then=then), goal=clean(self._request.title))
         report = for_review(history, run.last.turn.text if run.last else "")
         # The host closes the issue when a pull request with these words is merged.

@@ -60,8 +60,8 @@ def on_prompt(request):
         answer = json.loads(sys.stdin.readline())
         say(f"code {answer['error']['code']}")
     elif behaviour == "hangs":
-        subprocess.Popen(["sleep", "600"])
-        Path("hanging").write_text(str(os.getpid()))
+        child = subprocess.Popen(["sleep", "600"])
+        Path("hanging").write_text(f"{os.getpid()} {child.pid}")
         time.sleep(600)
     elif behaviour == "dies":
         sys.exit(3)

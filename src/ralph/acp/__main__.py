@@ -1,20 +1,20 @@
 """The ACP client: `python -m ralph.acp [OPTIONS] -- COMMAND…` takes one turn; the prompt comes on stdin.
 
 It speaks JSON-RPC over the agent's pipes, protocol version 1, and offers no file system, terminal or elicitation,
-because no agent needs them. It prints a line of JSON for each thing that happens, for `ralph.agents.acp`.
+because no agent needs them. It prints a line of JSON for each thing that happens, for `ralph.agents.acp`. The keeper
+that starts it ends the agent as well if a turn is cut short.
 """
 
 import argparse
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Literal, NoReturn
+from contextlib import closing, suppress
+from typing import Literal
 
 import msgspec
 
@@ -27,7 +27,7 @@ PermissionPolicy = Literal["default", "yolo", "read-only"]
 VERSION = 1
 START_TIMEOUT = 60.0  # seconds for each answer until the prompt is sent
 DRAIN_SECONDS = 0.3  # some agents send updates after the response
-EXIT_GRACE = 3.0  # seconds after closing stdin, and again after SIGTERM
+EXIT_GRACE = 3.0  # seconds until the agent has exited
 AUTH_REQUIRED = -32000
 METHOD_NOT_FOUND = -32601
 # Updates that are not about the turn. In sessions of Qwen one of them is half a megabyte long.
@@ -71,11 +71,10 @@ class Connection:
 
     def start(self) -> None:
         try:
-            self._process = subprocess.Popen(self._argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
+            self._process = subprocess.Popen(self._argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         except OSError as error:
             raise TurnFailed(f"cannot start {self._argv[0]}: {error.strerror}") from None
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -161,23 +160,14 @@ class Connection:
         except OSError:  # the agent has exited; `_receive` reports it
             pass
 
-    def kill(self) -> None:
-        """Kill the agent's process group at once."""
-        with suppress(ProcessLookupError, AttributeError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-
     def close(self) -> None:
-        """End the agent: close its stdin, then SIGTERM, then SIGKILL to its process group."""
-        if not hasattr(self, "_process"):
-            return
+        """Close the agent's stdin, which ends it; kill it if it does not exit."""
+        assert self._process.stdin is not None
         with suppress(OSError):
-            assert self._process.stdin is not None
             self._process.stdin.close()
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(EXIT_GRACE)
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(EXIT_GRACE)
+        self._process.kill()
         self._process.wait()
 
 
@@ -311,22 +301,14 @@ def main() -> int:
     options = _parser().parse_args()
     folders = [os.getcwd(), *options.add_dir]
     agent = Connection(options.command, options.policy, folders)
-
-    def end(number: int, _: object) -> NoReturn:
-        agent.kill()
-        os._exit(128 + number)
-
-    for deadly in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(deadly, end)
     prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
     try:
         agent.start()
-        take_turn(agent, prompt, options.model, options.session)
+        with closing(agent):
+            take_turn(agent, prompt, options.model, options.session)
     except TurnFailed as failed:
         report(failed.error)
         return 1
-    finally:
-        agent.close()
     return 0
 
 

@@ -27,11 +27,10 @@ PREFIX = "acp:"
 
 
 class AcpAgent(Struct, frozen=True):
-    """How to start an agent in ACP mode, and what to install. `is_tested`: ralph's tests have run the real program."""
+    """How to start an agent in ACP mode, and how to install it."""
 
     command: str
     install: str
-    is_tested: bool = True
 
 
 AGENTS = {
@@ -44,12 +43,12 @@ AGENTS = {
     "kimi": AcpAgent("kimi acp", "npm install -g @moonshot-ai/kimi-code"),
     "pi": AcpAgent("pi-acp", "npm install -g pi-acp"),
     "vibe": AcpAgent("vibe-acp", "pipx install mistral-vibe"),
-    "cline": AcpAgent("cline --acp", "npm install -g cline", is_tested=False),
-    "auggie": AcpAgent("auggie --acp", "npm install -g @augmentcode/auggie", is_tested=False),
-    "droid": AcpAgent("droid exec --output-format acp", "npm install -g droid", is_tested=False),
-    "goose": AcpAgent("goose acp", "see goose's documentation", is_tested=False),
-    "cursor": AcpAgent("cursor-agent acp", "see Cursor's documentation", is_tested=False),
-    "junie": AcpAgent("junie --acp=true", "see Junie's documentation", is_tested=False),
+    "cline": AcpAgent("cline --acp", "npm install -g cline"),
+    "auggie": AcpAgent("auggie --acp", "npm install -g @augmentcode/auggie"),
+    "droid": AcpAgent("droid exec --output-format acp", "npm install -g droid"),
+    "goose": AcpAgent("goose acp", "see goose's documentation"),
+    "cursor": AcpAgent("cursor-agent acp", "see Cursor's documentation"),
+    "junie": AcpAgent("junie --acp=true", "see Junie's documentation"),
 }
 
 NAME = "acp"

@@ -209,7 +209,8 @@ def test_a_keeper_that_is_killed_while_it_closes_leaves_nothing_running(
     with open(reader, "rb") as output, open(writer) as theirs:
         keeper.spawn(command.argv[0], command, [theirs.fileno()] * 3)
         assert output.readline() == b"ready\n"
-    monkeypatch.setattr(keeper._channel, "finish", lambda: os.kill(keeper.pid, signal.SIGKILL))
+    wait = keeper._wait_for_exit
+    monkeypatch.setattr(keeper, "_wait_for_exit", lambda: os.kill(keeper.pid, signal.SIGKILL) or wait())
     keeper.close()
     assert mark.bearers() == []
 

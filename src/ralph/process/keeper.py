@@ -190,7 +190,6 @@ class Keeper:
             return
         try:
             self._request({"do": "close"})
-            self._channel.finish()
             ended_normally = self._wait_for_exit()
         except (OSError, KeeperLost):
             ended_normally = False

@@ -10,7 +10,7 @@ Requests ("do") and the events that answer them, with the same "id":
     spawn    start a program with the attached descriptors  → started, exited; or failed
     kill     kill everything except `spared`                → ended
     cleanup  run this command, one for each key, at the end if ralph is killed
-    close    ralph will close the socket next because it has finished
+    close    ralph has finished: kill everything, and exit
     release  exit, and leave running what is running
 """
 
@@ -45,7 +45,6 @@ Packet = dict[str, Any]
 SHUTDOWN_GRACE = 2.0  # seconds from SIGTERM to SIGKILL when ralph is gone
 KILL_TIMEOUT = 5.0  # seconds from the first SIGKILL until survivors are given up
 FOREIGN_TIMEOUT = 0.3  # the same if all of them belong to other users: they can only end by themselves
-RALPH_EXIT_TIME = 1.0
 SANDBOX_POLL = 0.01
 IGNORED = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ),
@@ -98,10 +97,6 @@ class Channel:
             os.set_inheritable(fd, False)
         return json.loads(line), fds
 
-    def finish(self) -> None:
-        """Tell the other end that no message will follow."""
-        self._socket.shutdown(socket.SHUT_WR)
-
     def close(self) -> None:
         self._socket.close()
 
@@ -119,7 +114,7 @@ class KeeperProgram:
     def __init__(self, channel: Channel, ralph_pid: int) -> None:
         self._channel = channel
         self._ralph_pid = ralph_pid
-        self._ralph_gone = self._ralph_closing = False
+        self._ralph_gone = False
         self._released = False
         self._cleanups: dict[str, Packet] = {}
         self._spawn_id = self._kill_id = 0  # the requests that the next events answer
@@ -185,10 +180,9 @@ class KeeperProgram:
         received = self._channel.receive()
         if received is None:
             self._poll.unregister(self._channel)
-            if not self._ralph_closing and self._ralph >= 0:
-                # The kernel closes ralph's sockets before it ends the process, for which child runs look.
-                wait_readable(self._ralph, RALPH_EXIT_TIME)
-            self._on_ralph_exit()
+            # Otherwise its end wakes us. The kernel closes its sockets first, but child runs look for the process.
+            if self._ralph < 0:
+                self._on_ralph_exit()
             return
         request, fds = received
         match request["do"]:
@@ -202,7 +196,7 @@ class KeeperProgram:
                 if request["argv"]:
                     self._cleanups[request["key"]] = request
             case "close":
-                self._ralph_closing = True
+                self._on_ralph_exit()
             case "release":
                 self._released, self._cleanups = True, {}
 

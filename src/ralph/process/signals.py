@@ -203,17 +203,6 @@ class Cancellation(Interrupt):
         self.check()
         return True
 
-    def wait(self, seconds: float, tick: Callable[[float], bool] | None = None) -> bool:
-        if self._cancel is None:
-            return super().wait(seconds, tick)
-        deadline = time.monotonic() + seconds
-        self.check()
-        while not self.level and (remaining := deadline - time.monotonic()) > 0:
-            nap = 1.0 if tick is not None and tick(remaining) else remaining
-            self._cancel.wait(min(remaining, nap))
-            self.check()
-        return self.level > 0
-
 
 class Cancelled(TimeoutError):
     """A command was not waited for, because the run is interrupted or its time is over."""

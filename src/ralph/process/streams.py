@@ -261,6 +261,4 @@ def open_standard_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            nothing = os.open(os.devnull, os.O_RDWR)
-            if nothing > 2:  # another thread was faster
-                os.close(nothing)
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: `descriptor`

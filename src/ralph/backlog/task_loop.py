@@ -204,7 +204,7 @@ def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:
         known = [{"command": check.command, "hint": check.hint} for check in work.settings.checks]
         own["checks"] = [*known, *({"command": command} for command in task.checks)]
     settings = override(work.settings, own) if own else work.settings
-    settings = hide_exams(settings, work.workspace, os.environ)  # the exams of the whole backlog run at its end
+    settings = hide_exams(settings, work.workspace)  # the exams of the whole backlog run at its end
     return replace(settings, worktree=True, scm=None, baseline=False, exams=tuple(map(ExamCommand, task.exams)))
 
 

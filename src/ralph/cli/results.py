@@ -240,7 +240,7 @@ def rewind(values: Values, words: list[str]) -> int:
     if number is None:
         raise UserError("no iteration given", "ralph rewind N; 0 is the state before the first")
     notices: list[str] = []
-    done = rewind_run(run, number, notices.append, os.environ)
+    done = rewind_run(run, number, notices.append)
     state = f"after iteration {number}" if number else "before the first iteration"
     print(f"{plural(done.files, 'file')} changed: this is the state {state} of run {run.id}.", file=sys.stderr)
     for missed in done.missed:

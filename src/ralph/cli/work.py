@@ -174,7 +174,7 @@ def _validate_exams(settings: Settings, reading: BacklogContent, workspace: Path
     exams = (*settings.exams, *(ExamCommand(command) for task in reading.tasks for command in task.exams))
     if exams and is_shared:
         raise UserError("--exam doesn't work with --db: its script is on one machine only", "leave one of them out")
-    validate_exams(replace(settings, exams=exams), str(workspace), os.environ)
+    validate_exams(replace(settings, exams=exams), str(workspace))
     return bool(exams)
 
 

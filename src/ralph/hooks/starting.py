@@ -172,7 +172,7 @@ def _load_settings(workspace: Path, overrides: Mapping[str, Any], env: Mapping[s
             "maxCost cannot be checked inside a session: agents record tokens, not prices", "set maxTokens instead"
         )
     refuse_endless(settings)
-    validate_exams(settings, str(workspace), env)
+    validate_exams(settings, str(workspace))
     return settings
 
 

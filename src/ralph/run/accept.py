@@ -90,7 +90,6 @@ def accept_run(
     keeper: Keeper,
     interrupt: Interrupt,
     tell: events.TellAll,
-    env: Mapping[str, str] = os.environ,
     *,
     squash: bool = True,
     message: str = "",
@@ -99,21 +98,33 @@ def accept_run(
     fails, nothing changes.
     """
     deadline = Deadline(interrupt, grace=5.0)  # git gets some time to restore the worktree
-    tree = _worktree_of(run, env, deadline)
+    tree = _worktree_of(run, deadline)
     home = tree.home
     merging.refuse_old_git(home.root)
     refuse_without_branch(home)
-    for orphan in kill_orphans(env):  # they could change the files during the checks
+    for orphan in kill_orphans():  # they could change the files during the checks
         tell(events.Notice(f"run {orphan.run} was killed earlier; killed what it left running: {orphan}"))
-    with _lock_worktree(run, tree), _settings_watched(run, lambda said: tell(events.Notice(said)), env):
+    with _lock_worktree(run, tree), _settings_watched(run, lambda said: tell(events.Notice(said))):
         base, candidate = home.resolve("HEAD"), _candidate(run, tree)
         if candidate == base:
             _remove_merged(tree)
             return AcceptedRun(tree.branch, base, 0, 0, False)
-        request = requests.read(run.id, env)
+        request = requests.read(run.id)
         try:
             worktrees.check_out(tree, candidate)
-            context = _make_context(run, request, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
+            context = Context(
+                root=Path(tree.workspace),
+                workspace=request.workspace,
+                # After Ctrl-C nothing is merged, so there is no grace.
+                settings=replace(request.settings, fail_fast=False, grace=0.0, keep_children=False),
+                folder=run.folder,
+                keeper=keeper,
+                interrupt=interrupt,
+                tell=tell,
+                env=dict(os.environ),
+                redact=Redactor(secret_values(os.environ)),
+                deadline=deadline,
+            )
             with open_check_sandbox(context) as inside:
                 commit, checks = candidate, _check_again(run, tree, inside)
                 if squash:
@@ -122,12 +133,7 @@ def accept_run(
                         worktrees.check_out(tree, commit)
                         checks = _check_again(run, tree, inside)
                 if request.settings.exams:
-                    results = Exams(inside, home, run.id).run(commit, "accept", fail_fast=True)
-                    if interrupt.level:
-                        raise KeyboardInterrupt
-                    if failed := [exam.name for exam, _ in results if not exam.passed]:
-                        hint = f"`ralph show {nickname(run.id)}` shows what it printed; nothing was changed"
-                        raise NotAccepted(f"the exam fails on the merged tree: {failed[0]}", hint)
+                    _examine(run, home, inside, commit)
             answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
             if answer.code:
                 way_out = _CUT_OFF if answer.was_killed or answer.found_lock else _IN_THE_WAY
@@ -184,9 +190,9 @@ def refuse_without_branch(home: Git) -> None:
         raise NotAccepted(f"no branch is checked out in {home.root}", "git switch BRANCH, then accept it again")
 
 
-def discard_run(run: Listed, env: Mapping[str, str] = os.environ) -> str:
+def discard_run(run: Listed) -> str:
     """Remove the worktree and the branch of a run; return the ref that keeps them."""
-    tree = _worktree_of(run, env)
+    tree = _worktree_of(run)
     home = tree.home
     with _lock_worktree(run, tree):
         if os.path.isdir(tree.path) and worktrees.first_unsaved(tree):
@@ -198,7 +204,7 @@ def discard_run(run: Listed, env: Mapping[str, str] = os.environ) -> str:
         update_refs(home, f"update {kept_as} {tip}")
         worktrees.remove_folder(tree)
         update_refs(home, f"delete {tree.ref} {tip}")
-        remove_orders(run.id, env)
+        remove_orders(run.id)
         return kept_as
 
 
@@ -209,7 +215,7 @@ def _lock_worktree(run: Listed, tree: Worktree) -> AbstractContextManager[object
 
 
 @contextmanager
-def _settings_watched(run: Listed, say: Callable[[str], None], env: Mapping[str, str]) -> Iterator[None]:
+def _settings_watched(run: Listed, say: Callable[[str], None], env: Mapping[str, str] = os.environ) -> Iterator[None]:
     """Report settings files that change when the work is accepted or restored. The agent wrote them, so the next run
     asks about them."""
     workspace = Path(run.place).parents[2]
@@ -221,7 +227,7 @@ def _settings_watched(run: Listed, say: Callable[[str], None], env: Mapping[str,
         say(f"{what}; the next run asks about it, and so does `ralph trust`")
 
 
-def rewind(run: Listed, number: int, say: Callable[[str], None], env: Mapping[str, str]) -> Rewound:
+def rewind(run: Listed, number: int, say: Callable[[str], None], env: Mapping[str, str] = os.environ) -> Rewound:
     """Restore the files as they were after iteration `number`; save the current ones under a ref."""
     with _settings_watched(run, say, env), workspace_lock(Path(run.place).parents[1], run.id):
         run = reload(run, lambda run: AT_WORK if run.is_alive else why_not_begun(run))
@@ -237,7 +243,7 @@ def repository_of_run(run: Listed, deadline: Deadline | None = None) -> Git | No
     return find_git(workspace, deadline) if workspace.is_dir() else None
 
 
-def _worktree_of(run: Listed, env: Mapping[str, str], deadline: Deadline | None = None) -> Worktree:
+def _worktree_of(run: Listed, deadline: Deadline | None = None) -> Worktree:
     """Return the worktree of the run, which may be gone."""
     started, home = load_run(run.folder.journal).started, repository_of_run(run, deadline)
     if started is None or home is None:
@@ -275,32 +281,6 @@ def _candidate(run: Listed, tree: Worktree) -> str:
     return home.commit_tree(merge.tree, (base, tip), f"Merge branch '{tree.branch}'", home.identity())
 
 
-def _make_context(
-    run: Listed,
-    request: RunRequest,
-    tree: Worktree,
-    *,
-    keeper: Keeper,
-    interrupt: Interrupt,
-    tell: events.TellAll,
-    env: Mapping[str, str],
-) -> Context:
-    """Return the context for checks and hooks in the run's worktree."""
-    return Context(
-        root=Path(tree.workspace),
-        workspace=request.workspace,
-        # After Ctrl-C nothing is merged, so there is no grace.
-        settings=replace(request.settings, fail_fast=False, grace=0.0, keep_children=False),
-        folder=run.folder,
-        keeper=keeper,
-        interrupt=interrupt,
-        tell=tell,
-        env=dict(env),
-        redact=Redactor(secret_values(env)),
-        deadline=tree.home.deadline,
-    )
-
-
 def _check_again(run: Listed, tree: Worktree, context: Context) -> tuple[Check, ...]:
     """Run the checks of the run once more, in its worktree."""
     done = Checks(context, context.settings.checks).run(0)
@@ -312,3 +292,13 @@ def _check_again(run: Listed, tree: Worktree, context: Context) -> tuple[Check, 
             f"continue with `ralph resume {nickname(run.id)}`, or look around in {tree.path}; nothing was changed",
         )
     return done
+
+
+def _examine(run: Listed, home: Git, context: Context, commit: str) -> None:
+    """Run the exams of the run on a commit."""
+    results = Exams(context, home, run.id).run(commit, "accept", fail_fast=True)
+    if context.interrupt.level:
+        raise KeyboardInterrupt
+    if failed := [exam.name for exam, _ in results if not exam.passed]:
+        hint = f"`ralph show {nickname(run.id)}` shows what it printed; nothing was changed"
+        raise NotAccepted(f"the exam fails on the merged tree: {failed[0]}", hint)

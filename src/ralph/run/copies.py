@@ -1,5 +1,6 @@
 """Prepare where checks run: a sandbox without an agent, a run's worktree, throwaway copies of a commit."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from ralph.core.events import Notice
 from ralph.core.text import listed, tail
 from ralph.errors import UserError
+from ralph.files import remove_tree
 from ralph.git.client import Git
 from ralph.git.worktree_setup import (
     check_out_copy,
@@ -18,7 +20,7 @@ from ralph.git.worktree_setup import (
     is_prepared,
     mark_prepared,
 )
-from ralph.git.worktrees import Worktree
+from ralph.git.worktrees import Worktree, check_out
 from ralph.process.descendants import MARK
 from ralph.process.process import Process
 from ralph.process.program import Command
@@ -28,6 +30,7 @@ from ralph.settings import Settings
 from ralph.store.folder import RunFolder
 from ralph.store.register import COPY_SUFFIX
 
+CACHE = ".ralph/pycache"  # of compiled modules, in a copy
 MAX_OUTPUT = 4000  # bytes kept of what the setup command prints
 
 
@@ -76,6 +79,13 @@ class PreparedCopy(Struct, frozen=True):
     worktree: Worktree
     context: Context
 
+    def check_out(self, commit: str) -> None:
+        """Check out another commit. Python must not run the modules that it compiled before: it compares their times by
+        the second."""
+        check_out(self.worktree, commit)
+        if os.path.lexists(cache := f"{self.worktree.path}/{CACHE}"):
+            remove_tree(cache)
+
 
 @contextmanager
 def open_copy(
@@ -89,11 +99,9 @@ def open_copy(
     # The copy has its own mark for processes, and its own sandbox.
     folder = RunFolder(context.folder.path.parent.parent, f"{context.folder.id}{name}{COPY_SUFFIX}")
     folder.path = context.folder.path
-    # Python compares the times of modules by the second: it might run the one that it compiled a moment ago.
-    env = {**context.env, "PYTHONDONTWRITEBYTECODE": "1"}
     settings = replace(context.settings, keep_children=False)
     with check_out_copy(home, context.folder.id, commit, context.keeper, name) as worktree:
-        root = Path(worktree.workspace)
+        root, env = Path(worktree.workspace), {**context.env, "PYTHONPYCACHEPREFIX": f"{worktree.path}/{CACHE}"}
         copy = replace(context, root=root, folder=folder, env=env, settings=settings, sandbox=None, task=None)
         fill_worktree(worktree, copy)
         copy = replace(copy, settings=replace(sealed, keep_children=False)) if sealed else copy

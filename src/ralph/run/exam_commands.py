@@ -49,69 +49,73 @@ class ExamProgram(Struct, frozen=True):
         return self.script if os.path.isdir(self.script) else os.path.dirname(self.script)
 
 
-def parse_exam(command: str, workspace: str, env: Mapping[str, str]) -> ExamProgram:
+def parse_exam(command: str, workspace: str) -> ExamProgram:
     """Return the program of an exam's command. Raise a UserError if it names no script or cannot start."""
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise _cannot_start(command, str(error)[:1].lower() + str(error)[1:]) from None
     added = list(takewhile(_ASSIGNMENT.match, words))
-    argv = [_expand(word, env) for word in words[len(added) :]]
+    argv = [os.path.expandvars(os.path.expanduser(word)) for word in words[len(added) :]]
     if _SHELL.search(command):
         raise UserError(f"the exam uses shell syntax: {one_line(command)}", f"write it to a file, and {OUTSIDE}")
     if not argv:
         raise _cannot_start(command, "it names no program")
-    script_at = _script_at(argv, workspace, env)
+    script_at = _script_at(argv, workspace)
     if script_at is None:
         named = [word for word in argv[1:] if "/" in word or os.path.splitext(word)[1]]
         missing = next((word for word in named if " " not in word and not word.startswith("-")), "")
         if missing:
             raise _cannot_start(command, f"file not found: {missing}")
         raise UserError(f"the exam doesn't name a script: {one_line(command)}", OUTSIDE)
-    script = find_program(argv[0], env, workspace) if script_at == 0 else os.path.join(workspace, argv[script_at])
+    script = _find(argv[0], workspace) if script_at == 0 else os.path.join(workspace, argv[script_at])
     argv[script_at] = script = os.path.realpath(script)
     if script_at and "/" not in argv[0]:
-        find_program(argv[0], env, workspace)
+        _find(argv[0], workspace)
     return ExamProgram(tuple(argv), dict(word.split("=", 1) for word in added), script)
 
 
-def find_exams(settings: Settings, workspace: str, env: Mapping[str, str]) -> tuple[ExamProgram, ...]:
-    return tuple(parse_exam(exam.command, workspace, env) for exam in settings.exams)
+def find_exams(settings: Settings, workspace: str) -> tuple[ExamProgram, ...]:
+    return tuple(parse_exam(exam.command, workspace) for exam in settings.exams)
 
 
-def validate_exams(settings: Settings, workspace: str, env: Mapping[str, str]) -> None:
+def validate_exams(settings: Settings, workspace: str) -> None:
     """Raise a UserError if these exams cannot be run in this workspace."""
     if not settings.exams:
         return
     git = find_git(Path(workspace))
     if git is None:
         raise UserError("--exam needs a git repository: it runs on a copy of a checkpoint", "git init, and commit once")
-    for program in find_exams(settings, workspace, env):
+    for program in find_exams(settings, workspace):
         _refuse_known(program, git)
 
 
-def hide_exams(settings: Settings, workspace: str, env: Mapping[str, str]) -> Settings:
+def hide_exams(settings: Settings, workspace: str) -> Settings:
     """Return the settings without their exams, and with a sandbox that hides these."""
-    hidden = hidden_paths(settings, workspace, env)
+    hidden = hidden_paths(settings, workspace)
     return replace(settings, exams=(), sandbox=replace(settings.sandbox, hide=(*settings.sandbox.hide, *hidden)))
 
 
-def hidden_paths(settings: Settings, workspace: str, env: Mapping[str, str]) -> tuple[str, ...]:
+def hidden_paths(settings: Settings, workspace: str) -> tuple[str, ...]:
     """Return the paths of the exams that a sandbox hides: their folders, or only the script if the folder is in use."""
-    home = os.path.realpath(env.get("HOME") or os.path.expanduser("~"))
-    needed = (home, os.path.realpath(workspace), *map(os.path.realpath, env.get("PATH", "").split(os.pathsep)))
+    home = os.path.realpath(os.path.expanduser("~"))
+    needed = (home, os.path.realpath(workspace), *map(os.path.realpath, os.environ.get("PATH", "").split(os.pathsep)))
 
     def is_shared(folder: str) -> bool:
         return any(is_inside(one, (folder,)) for one in (*needed, *_SHARED_FOLDERS))
 
-    programs = find_exams(settings, workspace, env)
+    programs = find_exams(settings, workspace)
     return tuple(dict.fromkeys(one.script if is_shared(one.folder) else one.folder for one in programs))
 
 
-def _script_at(argv: Sequence[str], workspace: str, env: Mapping[str, str]) -> int | None:
+def _find(program: str, workspace: str) -> str:
+    return find_program(program, os.environ, workspace)
+
+
+def _script_at(argv: Sequence[str], workspace: str) -> int | None:
     """Return the index of the exam's script in `argv`; None if there is only a runner, without an existing file."""
     is_runner = _RUNNERS.fullmatch(os.path.basename(argv[0])) is not None
-    if not is_runner and ("/" in argv[0] or not is_inside(find_program(argv[0], env, workspace), _SYSTEM_FOLDERS)):
+    if not is_runner and ("/" in argv[0] or not is_inside(_find(argv[0], workspace), _SYSTEM_FOLDERS)):
         return 0
     files = (at for at, word in enumerate(argv) if at and os.path.exists(os.path.join(workspace, word)))
     return next((at for at in files if not _RUNNERS.fullmatch(argv[at])), None)
@@ -131,12 +135,6 @@ def _refuse_known(program: ExamProgram, git: Git) -> None:
             f"the exam is in the repository's history, where the agent can read it: {program.script}",
             "write a new one, and never commit it",
         )
-
-
-def _expand(word: str, env: Mapping[str, str]) -> str:
-    if word == "~" or word.startswith("~/"):
-        word = (env.get("HOME") or os.path.expanduser("~")) + word[1:]
-    return re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda found: env.get(found[1] or found[2], ""), word)
 
 
 def _cannot_start(command: str, why: str) -> UserError:

@@ -97,7 +97,7 @@ def prepare(
     if story is None:  # a resumed run keeps the settings that it began with
         refuse_untrusted(workspace, env, accept_settings)
     target = find_publish_target(request, require_git(workspace, deadline)) if request.pr else None
-    validate_exams(settings, request.workspace, env)
+    validate_exams(settings, request.workspace)
     refuse_urls(settings.notify)
     if settings.sandbox.enabled:
         validate_sandbox(settings, request.workspace, env, is_in_process=make_agent is not None)

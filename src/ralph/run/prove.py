@@ -21,7 +21,6 @@ from ralph.errors import UserError
 from ralph.files import read_given
 from ralph.git.checkpoints import Checkpoints, diff_without_context
 from ralph.git.client import Git, find_git
-from ralph.git.worktrees import check_out
 from ralph.loop import Parts
 from ralph.process.signals import Deadline
 from ralph.run.checks import Checks
@@ -53,7 +52,7 @@ def prove_change(home: Git, before: str, after: str, context: Context) -> Proof:
         if context.interrupt.level:
             raise ProofInterrupted
         if limit < math.inf:  # the copy has been used
-            check_out(copy.worktree, after)
+            copy.check_out(after)
         _undo(parts, folder)
         seconds = min(seconds, context.clock.time_left())
         clock = Clock(min(seconds, limit))

@@ -90,7 +90,7 @@ def sandbox_request(
         agent_files=tuple(_at_home(path, env) for need in needs for path in need.shown),
         read=choice_of_user.read,
         write=choice_of_user.write,
-        hide=(*choice_of_user.hide, *hidden_paths(settings, place.workspace, env)),
+        hide=(*choice_of_user.hide, *hidden_paths(settings, place.workspace)),
     )
 
 

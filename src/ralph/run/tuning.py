@@ -5,7 +5,6 @@ Measurements run in two throwaway copies: one of the best version, one of the ca
 command that prints the number.
 """
 
-import os
 import re
 import sys
 import time
@@ -47,10 +46,9 @@ from ralph.core.measuring import (
 from ralph.core.model import Iteration, Outcome, Run, Stop, tree_files
 from ralph.core.text import clean, listed, one_line
 from ralph.errors import UserError
-from ralph.files import remove_tree
 from ralph.git.index import tree_of
 from ralph.git.locks import update_refs
-from ralph.git.worktrees import Worktree, check_out, check_out_branch
+from ralph.git.worktrees import Worktree, check_out_branch
 from ralph.loop import Parts
 from ralph.process.program import CannotStart, Command
 from ralph.run.checks import RECIPES
@@ -65,7 +63,6 @@ SLOWDOWN, EXTRA_TIME = 3, 10.0  # a candidate may take 3 times as long as the st
 SAFE_PAIRS = min(LOOKS)  # with fewer pairs, noise can look like a gain
 BEST = "best"
 
-CACHE = ".ralph/pycache"  # in a copy: Python compares the times of modules by the second
 MIN_PAIR_TIME = 0.001
 
 LINES_KEPT, LINE_LENGTH = 2000, 1000  # of the command's output
@@ -265,19 +262,12 @@ class Tuning:
         return value
 
     def _check_out(self, side: CopyName, commit: str) -> None:
-        """Check out a commit in a copy, and remove the compiled modules of the version before."""
+        """Check out a commit in a copy, which is created first if necessary."""
         if side in self._copies:
-            check_out(self._copies[side].worktree, commit)
+            self._copies[side].check_out(commit)
         else:
             opened = open_copy(self._context, self._home, commit, name=f"-{side}")
             self._copies[side] = self._stack.enter_context(opened)
-        copy = self._copies[side]
-        cache = f"{copy.worktree.path}/{CACHE}"
-        if os.path.lexists(cache):
-            remove_tree(cache)
-        env = {key: value for key, value in copy.context.env.items() if key != "PYTHONDONTWRITEBYTECODE"}
-        env["PYTHONPYCACHEPREFIX"] = cache
-        self._copies[side] = replace(copy, context=replace(copy.context, env=env))
 
     # The best version
 

@@ -28,7 +28,7 @@ from ralph.core.model import (
     Verdict,
     Wait,
 )
-from ralph.core.prompts import asked
+from ralph.core.prompts import without_answer
 from ralph.core.rules import startup_problem
 from ralph.errors import UserError
 
@@ -133,7 +133,7 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
             turn = take_turn(run, verdict.notes, parts)
             run = conclude(run, turn, parts)
         except UserError as error:
-            if turn:  # it was paid for, although it is no iteration
+            if turn:  # it costs money, although it is not an iteration
                 run = drop_turn(run, turn, parts)
             return run, stop_after(run, error.advice, parts)
 
@@ -206,7 +206,7 @@ def take_turn(run: Run, notes: tuple[Note, ...], parts: Parts) -> Turn:
     prompt = parts.compose(run, notes)
     turn = parts.agent.take_turn(prompt, run)
     if turn.text and turn.ended_by != "interrupt":
-        turn = replace(turn, echoes=find_echoes(turn.text, asked(prompt, run.present)))
+        turn = replace(turn, echoes=find_echoes(turn.text, without_answer(prompt, run.present)))
     return turn
 
 
@@ -232,7 +232,7 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
 
 
 def drop_turn(run: Run, turn: Turn, parts: Parts) -> Run:
-    """Return the run after a turn that costs money but is no iteration."""
+    """Return the run after a turn that costs money but is not an iteration."""
     parts.tell(events.TurnNotCounted(turn))
     return run.retrying(turn)
 

@@ -245,7 +245,7 @@ def test_an_agent_may_repeat_its_own_earlier_answer() -> None:
     answer = "All tests pass.\n\nSTOP"
     prompt = prompts.goal(prompts.Brief(run=a_run(answer), goal="the goal", claim=Claim("word", "STOP")))
     assert find_echoes(answer, prompt)
-    assert not find_echoes(answer, prompts.asked(prompt, Iteration(number=1, turn=Turn(text=answer))))
+    assert not find_echoes(answer, prompts.without_answer(prompt, Iteration(number=1, turn=Turn(text=answer))))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from ralph.core.progress import (
     best_iteration,
     describe_standstill,
     is_measurable,
+    list_attempts,
     steps,
     stuck_for,
-    tried,
 )
 from ralph.core.stuck_rules import stuck
 
@@ -215,7 +215,7 @@ def test_files_are_not_restored_if_no_check_was_red_at_the_start_or_without_git(
 
 def test_the_latest_of_many_iterations_and_those_with_progress_are_listed() -> None:
     counts = [pytest_says(max(9 - n, 5), 91 + n) for n in range(40)]
-    rows = tried(a_history(*counts, baseline=[pytest_says(10, 90)])).split("\n")
+    rows = list_attempts(a_history(*counts, baseline=[pytest_says(10, 90)])).split("\n")
     assert len(rows) == 15
     assert rows[0].startswith("1. ")
     assert "fewer failures" in rows[0]

@@ -9,7 +9,6 @@ from ralph.core.model import Check, Failure, Iteration, Note, Turn, Usage
 from ralph.core.prompts import (
     Brief,
     Compose,
-    asked,
     check_note,
     checks,
     goal,
@@ -18,6 +17,7 @@ from ralph.core.prompts import (
     progress,
     promise,
     supervise,
+    without_answer,
 )
 from ralph.core.rules import failing_checks
 from ralph.testing import a_run
@@ -269,6 +269,6 @@ def test_only_ralphs_quotation_of_the_last_answer_is_not_an_echo() -> None:
     """Only ralph's quotation of the last answer is not compared, even if the same words are elsewhere in the prompt."""
     end = "When finished, output this.\n\nDONE"
     prompt, last = f"Make it.\n\n{end}\n", Iteration(number=1, turn=Turn(text=end))
-    assert find_echoes(end, asked(prompt, last))
+    assert find_echoes(end, without_answer(prompt, last))
     quoted = goal(Brief(run=a_run(last), goal="Make it."))
-    assert not find_echoes(end, asked(quoted, last))
+    assert not find_echoes(end, without_answer(quoted, last))

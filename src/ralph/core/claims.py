@@ -105,7 +105,7 @@ def find_claim(claim: Claim, run: Run, reading: Reading = Reading()) -> FoundMar
 
 
 def find_claims(claims: Iterable[Claim], run: Run, reading: Reading) -> list[tuple[Claim, FoundMarker]]:
-    """Return the claims whose marker is in the last turn or the workspace, also those that don't count."""
+    """Return the claims whose marker is in the last turn or the workspace, even if it does not count."""
     return [(claim, found) for claim in claims if (found := find_claim(claim, run, reading))]
 
 

@@ -297,7 +297,7 @@ class Notice(Struct, frozen=True, omit_defaults=True):
 
 
 class TurnNotCounted(Struct, frozen=True, omit_defaults=True):
-    """A turn that ended with a limit, a temporary failure or an interruption: it costs money but is no iteration."""
+    """A turn that ended with a limit, a temporary failure or an interruption: it costs money but is not an iteration."""
 
     turn: Turn
 
@@ -360,12 +360,12 @@ Event = (
 )
 
 
-def named(kinds: Iterable[type]) -> dict[type, str]:
+def event_names(kinds: Iterable[type]) -> dict[type, str]:
     """Return the JSON names of these events: their class names in lower case."""
     return {kind: "".join(f"_{one.lower()}" if one.isupper() else one for one in kind.__name__)[1:] for kind in kinds}
 
 
-NAMES = named(kind for kind in get_args(Event) if kind is not AgentUnknown)
+NAMES = event_names(kind for kind in get_args(Event) if kind is not AgentUnknown)
 NAMES |= {kind: f"ralph_{NAMES[kind]}" for kind in (IterationStarted, Converged, Stalled, Exhausted)}  # as in the seed
 
 Tell = Callable[[Event], None]

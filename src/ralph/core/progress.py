@@ -218,8 +218,8 @@ GAINS: dict[Gain, str] = {
 }
 
 
-def tried(run: Run) -> str:
-    """Return one line for each iteration; if there are many, for the latest ones and the latest ones with progress."""
+def list_attempts(run: Run) -> str:
+    """Return one line for each iteration. Of many, list only the latest ones and the latest ones with progress."""
     found = steps(run, 0)
     if len(found) > MAX_TRIED:
         gains = [step for step in found if step.gain][-MAX_TRIED // 2 :]

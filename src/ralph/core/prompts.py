@@ -79,7 +79,7 @@ def more_checks_failed(names: Sequence[str]) -> str:
     return f"{plural(len(names), 'more check')} failed: {listed(names, MAX_CHECKS)}"
 
 
-def asked(prompt: str, last: Iteration | None) -> str:
+def without_answer(prompt: str, last: Iteration | None) -> str:
     """Return the prompt without its quotes of the agent: an agent that repeats itself doesn't echo the prompt."""
     answer = head(clean(last.turn.text), ANSWER_LIMIT) if last else ""
     lines = prompt.replace(f"{LAST_RESPONSE}\n{answer}", "", 1).split("\n")
@@ -149,7 +149,7 @@ def _changes(brief: Brief) -> str:
 
 
 def _other_notes(brief: Brief) -> str:
-    """Return the notes that are not about checks: the errors of checks have a section of their own."""
+    """Return the notes that are not about checks: those have a separate section."""
     return "\n\n".join(_with_output(note, brief).text for note in brief.notes if note.about != "checks")
 
 

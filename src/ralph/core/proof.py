@@ -67,7 +67,7 @@ class Part(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Where it is, for people: `setutils.py:871 in __ge__`."""
+        """Its file, line and function, for people: `setutils.py:871 in __ge__`."""
         first = self.hunks[0]
         name = function_name(first.function)
         return f"{first.path}:{max(first.start, 1)}" + (f" in {name}" if name else "")
@@ -208,7 +208,7 @@ Undo = Callable[[Sequence[Part], float], bool | None]
 
 
 class Untested(Struct, frozen=True, omit_defaults=True):
-    """A part that can be undone with every check still green: where it is, and the first line that it adds."""
+    """A part that can be undone with every check still green: its place, and the first line that it adds."""
 
     place: str
     line: str = ""
@@ -216,7 +216,7 @@ class Untested(Struct, frozen=True, omit_defaults=True):
 
 
 class Proof(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of undoing parts: `tried` parts were undone one at a time, and for `not_tried` there was no time.
+    """The result of undoing parts: `tried` parts were undone one at a time, and for `not_tried` the time was up.
 
     The verdict `nothing tested` means that every check passes without any of the change; `red`, that the checks fail
     with all of it; `no time`, that the time ran out before anything could be tried.

@@ -2,7 +2,7 @@
 
 from ralph.core.limits import workers_left
 from ralph.core.model import Iteration, Note, Opinions, Outcome, Replace, Run, Stop, configured, tree_files
-from ralph.core.progress import best_iteration, describe_standstill, is_measurable, stuck_for, tried
+from ralph.core.progress import best_iteration, describe_standstill, is_measurable, list_attempts, stuck_for
 from ralph.core.text import listed, one_line, plural
 
 
@@ -61,7 +61,7 @@ def taken_over(run: Run) -> Opinions:
             f"You take over from another agent ({done.agent}): {done.reason}. The files are {place}. "
             "Don't repeat what did not help. What was tried, one iteration a line:",
             about="handover",
-            output=tried(run),
+            output=list_attempts(run),
         )
 
 

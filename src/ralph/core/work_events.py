@@ -15,7 +15,7 @@ from ralph.core.backlog import (
     after_gate,
     displayed_states,
 )
-from ralph.core.events import named
+from ralph.core.events import event_names
 from ralph.core.model import Outcome
 from ralph.core.text import listed, one_line
 
@@ -163,7 +163,7 @@ TaskEvent = TaskListed | TaskQueued | TaskStarted | TaskReady | TaskMerged | Tas
 GateEvent = TaskWarned | GateStarted | GateFinished | GateOpened
 WorkEvent = WorkStarted | TaskEvent | GateEvent | WorkPaused | WorkFinished
 
-NAMES = named(get_args(WorkEvent))
+NAMES = event_names(get_args(WorkEvent))
 GATE = ""  # instead of the key of a task
 
 

@@ -47,7 +47,7 @@ def test_a_loop_may_follow_one_that_has_ended(session):
         (("--max-iterations", "1", "--claims", "3"), "x", "3 claims in a row need as many iterations"),
         (("--on-promise-no-work", "perhaps"), "x", "perhaps"),
         (("--nonsense",), "x", "--nonsense"),
-        (("two",), "words", "too many words"),
+        (("two",), "words", "expected one task, got 2"),
     ],
 )
 def test_invalid_arguments_start_no_loop(session, workspace, words, task, complaint):

@@ -9,7 +9,7 @@ from pathlib import Path
 from shutil import which
 
 from ralph.cli.run import run_command
-from ralph.cli.table import Values, command, no_words
+from ralph.cli.table import Values, command
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.files import DEMO, DEMO_EXAM
@@ -129,7 +129,6 @@ Then, in your own repository, with an agent that you have installed (claude, cod
 @command(Option("--tune", "Watch `ralph tune` optimise a number instead."))
 def demo(values: Values, words: list[str]) -> int:
     """Watch a run on a small example, with a scripted agent. Takes about ten seconds."""
-    no_words(words, "`ralph demo` takes no words")
     if not is_installed():
         raise UserError("the demo needs git", "install git, then try again")
     folder = Path(tempfile.mkdtemp(prefix=DEMO))

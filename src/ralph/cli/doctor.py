@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ralph import __version__, agents
 from ralph.agents import acp
 from ralph.agents.protocol import AgentModule
-from ralph.cli.table import DIRECTORY, Values, command, folder_of, no_words
+from ralph.cli.table import DIRECTORY, Values, command, folder_of
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, escaped, one_line, plural
 from ralph.errors import UserError, to_install
@@ -67,7 +67,6 @@ def doctor(values: Values, words: list[str]) -> int:
     """Check what a run needs: agents and their logins, settings, git, sandbox.
 
     It costs nothing. Exit code 1 if something would make runs fail."""
-    no_words(words, "name an agent with --agent, a workspace with -C")
     agent, json = values.get("agent", ""), bool(values.get("json"))
     folder = folder_of(values)
     redact = Redactor(secret_values(os.environ)).text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from ralph.cli.table import DIRECTORY, JSON, Values, command, command_group, folder_of, no_words
+from ralph.cli.table import DIRECTORY, JSON, Values, command, command_group, folder_of
 from ralph.core.text import escaped, one_line
 from ralph.errors import UserError
 from ralph.files import locked
@@ -75,9 +75,8 @@ def _host_and_scope(values: Values, words: list[str]) -> tuple[Host, Scope, Path
 )
 def start(values: Values, words: list[str]) -> int:
     """Start a loop in a session."""
-    if not words:
-        raise UserError("no task", 'say what to do: ralph hook start --session ID "TASK"')
-    no_words(words[1:], "quote a task of several words")
+    if len(words) != 1:
+        raise UserError(f"expected one task, got {len(words)}", 'quote it: ralph hook start --session ID "TASK"')
     session, agent = _session(values), values.get("agent", "")
     loop, contract = starting.start(
         folder_of(values),
@@ -102,7 +101,6 @@ def stop(values: Values, words: list[str]) -> int:
 @command(SESSION, Option("--all", "Every loop in the workspace."), DIRECTORY)
 def cancel(values: Values, words: list[str]) -> int:
     """End a loop at once."""
-    no_words(words, "name a session with --session")
     root, everything = str(folder_of(values)), bool(values.get("all"))
     active = [loop for loop in loops.list_loops(root) if loop.status == loops.ACTIVE]
     named = _session(values)
@@ -126,7 +124,6 @@ def cancel(values: Values, words: list[str]) -> int:
 @command(SESSION, DIRECTORY, JSON)
 def status(values: Values, words: list[str]) -> int:
     """List the loops of the workspace."""
-    no_words(words, "name a session with --session")
     workspace, session, json = folder_of(values), values.get("session", ""), values.get("json")
     shown = [loop for loop in loops.list_loops(str(workspace)) if session in ("", loop.session)]
     for loop in shown:

@@ -10,7 +10,7 @@ from typing import Any, TextIO, get_args
 import msgspec
 
 from ralph.agents import acp, programs
-from ralph.cli.table import Values, command, is_terminal, no_words
+from ralph.cli.table import Values, command, is_terminal
 from ralph.core import events, work_events
 from ralph.core.model import FailAction
 from ralph.core.text import clean, escaped
@@ -46,9 +46,8 @@ DEFAULTS: dict[str, Any] = {
 @command(Option("-y --yes", "Ask nothing; use the defaults and what is detected."))
 def init(values: Values, words: list[str]) -> int:
     """Create .ralph/settings.json from your answers to a few questions."""
-    no_words(words, "cd into the project first")
     if values.get("yes"):
-        initialize(Path.cwd(), DefaultAnswers())
+        initialize(Path.cwd(), Dialog(None, sys.stdout))
         return 0
     if not is_terminal(sys.stdin):
         raise UserError("ralph init asks questions and needs a terminal", "use the defaults: ralph init --yes")
@@ -64,9 +63,9 @@ def init(values: Values, words: list[str]) -> int:
 
 
 class Dialog:
-    """Questions on one stream, answers from another."""
+    """Questions on one stream, answers from another; without `answers` each question is answered with its default."""
 
-    def __init__(self, answers: TextIO, questions: TextIO) -> None:
+    def __init__(self, answers: TextIO | None, questions: TextIO) -> None:
         self.answers, self.questions = answers, questions
 
     def say(self, text: str, end: str = "\n") -> None:
@@ -74,10 +73,13 @@ class Dialog:
 
     def explain(self, text: str) -> None:
         """Introduce the next question."""
-        self.say(f"\n{text}")
+        if self.answers:
+            self.say(f"\n{text}")
 
     def ask(self, question: str, default: str = "") -> str:
         """Return the answer, or the default for an empty one."""
+        if self.answers is None:
+            return default
         self.say(question.removesuffix(": ") + f" [{default}]: " if default else question, end="")
         try:
             line = self.answers.readline()
@@ -90,19 +92,6 @@ class Dialog:
     def confirm(self, question: str, default: bool = False) -> bool:
         answer = self.ask(question).lower()
         return answer in ("y", "yes") or (default and not answer)
-
-
-class DefaultAnswers(Dialog):
-    """Answers every question with its default."""
-
-    def __init__(self) -> None:
-        super().__init__(sys.stdin, sys.stdout)
-
-    def explain(self, text: str) -> None:
-        pass
-
-    def ask(self, question: str, default: str = "") -> str:
-        return default
 
 
 def initialize(workspace: Path, dialog: Dialog) -> None:
@@ -165,7 +154,7 @@ def _ask_agent(dialog: Dialog) -> dict[str, Any]:
         dialog.say(f"Installed here: {', '.join(agents)}")
     question = "Agent command (e.g., claude, codex, amp, or other LLM CLI): "
     while not (agent := dialog.ask(question, next(iter(agents), ""))):
-        if isinstance(dialog, DefaultAnswers):
+        if dialog.answers is None:
             raise UserError(
                 "no coding agent is installed", "install one, or name yours: run `ralph init` in a terminal"
             )

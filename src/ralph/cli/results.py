@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ralph.backlog.accept_work import AcceptedWork, accept_work, discard_work, why_not_accept
 from ralph.cli.request import one_run, run_and_number
 from ralph.cli.run import readable
-from ralph.cli.table import DIRECTORY, JSON, Values, command, confirm, folder_of, is_terminal, no_words
+from ralph.cli.table import DIRECTORY, JSON, Values, command, confirm, folder_of, is_terminal
 from ralph.cli.work import ends_of_work, merged_range, work_report
 from ralph.core import events
 from ralph.core.proof import Proof
@@ -266,7 +266,6 @@ def clean(values: Values, words: list[str]) -> int:
 
     ralph lists what it would delete. On a terminal it then asks; elsewhere it deletes nothing without --yes. Unmerged
     work stays, and so does everything of a run that is running."""
-    no_words(words, "`ralph clean` cleans up after all runs; with -C DIR, after those in one folder")
     for orphan in kill_orphans():
         print(cleaned(f"run {orphan.run} was killed earlier; killed what it left running: {orphan}"))
     below = os.path.abspath(values["directory"]) if "directory" in values else ""

@@ -62,10 +62,13 @@ class CliCommand(OptionCommand):
         takes_run = "RUN" in words.replace("[", " ").replace("]", " ").split()
         complete = complete_run if takes_run else None
         super().__init__(name, options, words=words, complete=complete, more=more, help=text, context_settings=context)
-        self.handler, self.examples, self.is_short = handler, examples, False
+        self.handler, self.examples, self.takes_words, self.is_short = handler, examples, bool(words), False
 
     def invoke(self, ctx: click.Context) -> int:
-        return self.handler(*option_values(ctx))
+        values, words = option_values(ctx)
+        if words and not self.takes_words:
+            raise UserError(f"too many words: {words[0]!r}", f"`{ctx.command_path} -h` lists what it takes")
+        return self.handler(values, words)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the options in groups; those for compatibility come last."""
@@ -229,12 +232,6 @@ def folder_of(values: Values) -> Path:
     if not folder.is_dir():
         raise UserError(f"folder not found: {folder}", "name a workspace with -C DIR")
     return folder.resolve()
-
-
-def no_words(words: list[str], hint: str) -> None:
-    """Raise a UserError if there are words: the command takes only options."""
-    if words:
-        raise UserError(f"too many words: {words[0]!r}", hint)
 
 
 def is_terminal(*streams: TextIO | None) -> bool:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ralph.cli.request import Shown, explain, parse_request
 from ralph.cli.run import play, verbose_notices
-from ralph.cli.table import JSON, command, command_group, no_words
+from ralph.cli.table import JSON, command, command_group
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.process.keeper import Keeper
@@ -116,7 +116,6 @@ BUS = Option("--bus FILE", "The bus; by default $MESSAGE_BUS.")
 )
 def post(values: dict[str, Any], words: list[str]) -> int:
     """Append a message and print its id."""
-    no_words(words, "the text is given with --body, or on stdin")
     target, body = named_bus(values), values.get("body")
     if body is None:
         if sys.stdin.isatty():
@@ -130,7 +129,6 @@ def post(values: dict[str, Any], words: list[str]) -> int:
 @command(BUS, Option("--type TYPE ...", "Only this type; may be repeated."), JSON)
 def read(values: dict[str, Any], words: list[str]) -> int:
     """Print the messages."""
-    no_words(words, "name the bus with --bus")
     target = named_bus(values)
     if not os.path.lexists(target.path):
         raise UserError(f"no message bus {target.path}", "its first message creates it: `ralph bus post`")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ralph.cli.request import one_run
 from ralph.cli.run import has_usable_terminal, open_screen
-from ralph.cli.table import DB, DIRECTORY, JSON, Values, command, no_words, print_objects
+from ralph.cli.table import DB, DIRECTORY, JSON, Values, command, print_objects
 from ralph.cli.work import mirror_fleet, show_work
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError, to_install
@@ -32,7 +32,6 @@ from ralph.store.register import Listed, find_orphans, run_at
 )
 def ps(values: Values, words: list[str]) -> int:
     """List the runs of this user on this machine, in any workspace: what they do, and what they need from you."""
-    no_words(words, "`ralph ps` lists all runs; `ralph show RUN` is about one")
     includes_ended = bool(values.get("all"))
     seen = runs_now(includes_ended)
     if values.get("json"):
@@ -74,7 +73,6 @@ POLL_INTERVAL = 0.1  # seconds
     Option("-t --timestamps", "Print the time of day in front of every line."),
     Option("-v -V --verbose", "Print more."),
     Option("--json", "Print the lines that `ralph run --json` printed."),
-    Option("--no-color", "Use no colours."),
     DIRECTORY,
     words="[RUN]",
     examples=("ralph logs -f", "ralph logs k3fa --json | jq .type"),
@@ -134,7 +132,6 @@ def _print_events(run: Listed, lines: Iterator[bytes], values: Values) -> int:
     screen = make_screen(
         sys.stdout,
         verbose=bool(values.get("verbose")),
-        color=False if values.get("no_color") else None,
         live=False,
         waits=True,
         timestamps=bool(values.get("timestamps")),
@@ -168,7 +165,8 @@ def ui(values: Values, words: list[str]) -> int:
     With --db the TUI also shows the backlogs of that database; requests reach all machines that work on them.
 
     `ralph run PATH` opens it as well, with options (--agent, --max-cost, ...) for every run that you start there."""
-    no_words(words[1:], "name one folder")
+    if len(words) > 1:
+        raise UserError(f"too many words: {words[1]!r}", "name one folder")
     path = words[0] if words else "."
     place = Path(path)
     if not place.is_dir():
@@ -188,6 +186,7 @@ def ui(values: Values, words: list[str]) -> int:
     Option("--remember", "Browsers keep their access when the server restarts."),
     DB,
     Option("--link[=look|steer|start]", "Print another link to the running web UI."),
+    words="[LEVEL]",
     examples=("ralph serve", "ralph serve --allow steer", "ralph serve --link look"),
 )
 def serve(values: Values, words: list[str]) -> int:
@@ -212,7 +211,8 @@ def serve(values: Values, words: list[str]) -> int:
         level = values["link"] or "".join(words[:1])
         print(listening.another_link(level, bind, port))
         return 0
-    no_words(words, "`ralph serve` shows all your runs, in any folder")
+    if words:
+        raise UserError(f"too many words: {words[0]!r}", "a level needs --link: ralph serve --link look")
     options = listening.ServeOptions(
         port=port,
         names=tuple(values.get("name", ())),

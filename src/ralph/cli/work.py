@@ -33,7 +33,7 @@ from ralph.backlog.work_order import (
 )
 from ralph.cli.request import Shown, loop_settings
 from ralph.cli.run import confirm_settings
-from ralph.cli.table import Values, command, folder_of, no_words, print_objects
+from ralph.cli.table import Values, command, folder_of, print_objects
 from ralph.core import events
 from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor, secret_values
@@ -310,7 +310,6 @@ def worker(values: Values, words: list[str]) -> int:
     password in PGPASSWORD or a password file, or the whole URL in RALPH_DB (RALPH_DB=@FILE: in a file). A worker runs
     the checks and agents that the backlogs in the database name: write access to the database means shell access to
     this machine."""
-    no_words(words, "the backlogs are in the database: name it with --db")
     database = load_fleet()
     url = database.resolve_url(values.get("db"))
     if values.get("migrate"):

@@ -297,7 +297,7 @@ class Notice(Struct, frozen=True, omit_defaults=True):
 
 
 class TurnNotCounted(Struct, frozen=True, omit_defaults=True):
-    """A turn that ended with a limit, a temporary failure or an interruption: it costs money but is not an iteration."""
+    """A turn that ended by a limit, a passing failure or an interruption: it costs money, but is not an iteration."""
 
     turn: Turn
 

@@ -268,7 +268,7 @@ def _looked_at(folder: RunFolder) -> None:
 
 def _work(folder: RunFolder) -> None:
     history = fold_work(RUN, journal.read_entries(folder.journal))
-    work_report.html(history), work_report.summary(history), works.lines(history)
+    work_report.html(history), work_report.summary(history)
     todo_of(history.board), history.needing()
 
 

@@ -111,7 +111,6 @@ def of_work(text: str | Filling) -> str:
             work_report.html(history),
             work_report.summary(history),
             *shown,
-            *works.lines(history),
         ]
     )
 

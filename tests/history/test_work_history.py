@@ -2,7 +2,6 @@
 
 import time
 
-import pytest
 from msgspec.structs import replace
 
 from ralph.core import work_events
@@ -51,36 +50,12 @@ def history_of(*events: object) -> WorkHistory:
     return fold_work("w1", [Line(event, float(at)) for at, event in enumerate(events, 100)])  # type: ignore[misc]
 
 
-def test_a_backlog_has_a_state_per_task_and_a_span_per_run_and_merge() -> None:
+def test_a_backlog_has_a_state_per_task() -> None:
     seen = history_of(*NIGHT)
     assert seen.states == {"a": "merged", "b": "parked"}
-    assert [(span.keys, span.kind, span.result) for span in seen.spans] == [
-        (("a",), "loop", "ready"),
-        (("b",), "loop", "parked"),
-        (("a",), "gate", "merged"),
-    ]
     assert (seen.target, seen.merges, seen.returns) == ("ralph/k3fa/merged", 1, 0)
     assert [(job.task.key, why) for job, why in seen.needing()] == [("b", "exhausted")]
     assert (seen.began, seen.last, seen.finished) == (100.0, 110.0, FINISHED)
-
-
-def test_spans_that_a_kill_cut_off_end_when_the_backlog_is_resumed() -> None:
-    seen = history_of(*NIGHT[:5], STARTED)
-    assert {span.result for span in seen.spans} == {"cut off"}
-    assert seen.finished is None
-
-
-@pytest.mark.parametrize(
-    ("verdict", "result"),
-    [
-        (GateVerdict(stuck="red itself"), "stuck"),
-        (GateVerdict(tried=("a",), empty=("a",)), "refused"),
-        (GateVerdict(tried=("a",)), "cut off"),
-    ],
-)
-def test_the_result_of_a_merge_is_one_word(verdict: GateVerdict, result: str) -> None:
-    seen = history_of(*NIGHT[:7], work_events.GateFinished(verdict))
-    assert seen.spans[-1].result == result
 
 
 def test_an_event_about_a_task_whose_line_was_torn_is_skipped() -> None:

@@ -80,7 +80,6 @@ def test_the_page_of_a_backlog_shows_the_state_of_each_task(served: Served, work
     assert "Two coupons do not stack &lt;b&gt;ever&lt;/b&gt;" in page
     assert "ralph/w/merged" in page
     assert "make test" in page
-    assert "loop  T1" in page
     assert "Two coupons" in served.get(f"runs/{work.id}/report").text
 
 

@@ -55,7 +55,7 @@ from ralph.settings.trust import refuse_untrusted
 from ralph.show.outlet import Ndjson, choose, terminal_size
 from ralph.show.summary import exam_lines
 from ralph.show.work_report import html, merge_command, retry_command, summary
-from ralph.show.works import Row, lines, rows, table, work_sentence
+from ralph.show.works import Row, rows, table, work_sentence
 from ralph.store.folder import RunFolder, load_exam_outputs, prepare, work_lock
 from ralph.store.journal import read_entries
 from ralph.store.register import Listed
@@ -241,22 +241,16 @@ def _print_items(board: Board, made: Sequence[Row]) -> None:
     print("\n".join(table(board, made, choose(sys.stdout), columns, most=len(made))))
 
 
-def _print_story(history: WorkHistory) -> None:
-    """Print what needs the user, and what happened when."""
-    for job, why in history.needing():
-        print(f"needs you: {one_line(job.task.key)}: {one_line(why, 500)} ({one_line(retry_command(job))})")
-    if merge := merge_command(history):
-        print(f"to merge what is finished: {one_line(merge)}")
-    print("\n".join(lines(history)))
-
-
 def show_work(run: Listed, as_json: bool) -> int:
-    """Show a backlog: what needs the user, what happened when, and every task."""
+    """Show a backlog: what needs the user, and every task."""
     if as_json:
         return _status(run, as_json=True)
     history = work_history(run)
     print(f"work {run.id}: {summary(history)}")
-    _print_story(history)
+    for job, why in history.needing():
+        print(f"needs you: {one_line(job.task.key)}: {one_line(why, 500)} ({one_line(retry_command(job))})")
+    if merge := merge_command(history):
+        print(f"to merge what is finished: {one_line(merge)}")
     for line in exam_lines(load_exam_outputs(run.id), choose(sys.stdout)):
         print(line)
     _print_items(history.board, rows(history.board, running_summaries(run.folder, history.board)))

@@ -1,6 +1,5 @@
-"""The history of a backlog, folded from its journal: the state of each task, its runs and its merges."""
+"""The history of a backlog, folded from its journal: the state of each task, and what was merged."""
 
-from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,16 +15,6 @@ from ralph.store.journal import Entry, read_entries
 from ralph.store.register import Listed
 
 
-class WorkSpan(Struct):
-    """The time of a run for a task, or of a merge, with its result in one word. `kind` is loop or gate."""
-
-    keys: tuple[str, ...]
-    kind: str
-    began: float
-    ended: float = 0.0
-    result: str = ""
-
-
 class WorkHistory(Struct, kw_only=True):
     """Everything that happened to a backlog.
 
@@ -39,7 +28,6 @@ class WorkHistory(Struct, kw_only=True):
     board: Board = field(default_factory=Board)
     started: work_events.WorkStarted | None = None
     finished: work_events.WorkFinished | None = None
-    spans: list[WorkSpan] = []
     began: float = 0.0
     last: float = 0.0
     merges: int = 0
@@ -82,50 +70,22 @@ def look_at_target(history: WorkHistory) -> WorkHistory:
 
 def fold_work(run: str, entries: Iterable[Entry]) -> WorkHistory:
     history = WorkHistory(run=run)
-    open_spans: defaultdict[str, list[WorkSpan]] = defaultdict(list)  # by the key of the task; "" for merges
     for entry in entries:
-        event = entry.event()
+        event, at = entry.event(), entry.at
         if event is None:
             continue
-        at = entry.at
         history.board = board_after(history.board, event, at)
         history.began, history.last = history.began or at, at
         match event:
             case work_events.WorkStarted():
                 history.started, history.finished = event, None
-                for spans in open_spans.values():
-                    while spans:
-                        _end_latest(spans, at, "cut off")
             case work_events.WorkFinished():
                 history.finished = event
-            case work_events.TaskStarted():
-                history.spans.append(WorkSpan((event.key,), "loop", at))
-                open_spans[event.key].append(history.spans[-1])
-            case (
-                work_events.TaskReady()
-                | work_events.TaskParked()
-                | work_events.TaskQueued()
-                | work_events.TaskWithdrawn()
-            ):
-                _end_latest(open_spans[event.key], at, work_events.NAMES[type(event)].removeprefix("task_"))
-            case work_events.GateStarted() if event.keys:  # not for a check of the target itself
-                history.spans.append(WorkSpan(event.keys, "gate", at))
-                open_spans[""].append(history.spans[-1])
             case work_events.GateFinished():
-                seen = event.verdict
-                result = "stuck" if seen.stuck else "red" if seen.red else "merged" if seen.merged else "cut off"
-                result = "refused" if result == "cut off" and (seen.conflicts or seen.empty) else result
-                _end_latest(open_spans[""], at, result)
-                history.merges += bool(seen.merged)
+                history.merges += bool(event.verdict.merged)
             case work_events.TaskReturned():
                 history.returns += 1
     return history
-
-
-def _end_latest(spans: list[WorkSpan], at: float, result: str) -> None:
-    if spans:
-        span = spans.pop()
-        span.ended, span.result = at, result
 
 
 def board_after(board: Board | None, event: object, at: float) -> Board:

@@ -66,7 +66,7 @@ def retry_command(job: Job) -> str:
 
 
 def _figures(history: WorkHistory) -> list[str]:
-    runs = sum(span.kind == "loop" for span in history.spans)
+    runs = sum(job.attempts for job in history.board.jobs.values())
     spent = [money(history.board.spent)] if history.board.costs else []
     took = duration(max(history.last - history.began, 0.0))
     return [plural(runs, "run"), plural(history.merges, "merge"), f"{history.returns} sent back", *spent, took]

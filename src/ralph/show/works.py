@@ -1,6 +1,5 @@
 """A backlog in a terminal: a line per event, a live table of its tasks, and the last line."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 from typing import TextIO
@@ -12,9 +11,8 @@ from ralph.core.backlog import STATE_ORDER, Board, FailedCheck, Job, displayed_s
 from ralph.core.state import RunSummary
 from ralph.core.text import listed, one_line, plural, short
 from ralph.history.states import COLORS, TASK_TONES
-from ralph.history.work_history import WorkHistory
 from ralph.show.outlet import LiveRows, Outlet, Style, can_move_cursor, choose, outcome_tone, terminal_size
-from ralph.show.words import cut, duration, money
+from ralph.show.words import cut, money
 
 MAX_ROWS = 20
 MAX_KEY = 60  # characters
@@ -240,13 +238,3 @@ class WorkScreen:
             columns, height = terminal_size(self._stream, 80)
             rows = ["", *table(self.board(), self.look(), self._style, columns - 1, most=max(height - 5, 3))]
         self._rows.write(lines, rows)
-
-
-def lines(history: WorkHistory) -> Sequence[str]:
-    """Return the merges and loops in order, one per line, for `ralph show`."""
-    told = []
-    for span in history.spans:
-        at = time.strftime("%H:%M:%S", time.localtime(span.began))
-        took = duration(max((span.ended or history.last) - span.began, 0.0))
-        told.append(f"{at}  {span.kind}  {listed(span.keys, 8)}: {one_line(span.result) or 'running'} ({took})")
-    return told

@@ -1,15 +1,15 @@
-"""The page of a backlog: what needs a person, the state of each task, and when runs and merges happened."""
+"""The page of a backlog: what needs a person, and the state of each task."""
 
 from msgspec.structs import replace
 from starlette.responses import HTMLResponse
 
 from ralph.core.backlog import STATE_ORDER, Job
 from ralph.core.text import plural, short
-from ralph.history.work_history import WorkHistory, look_at_target
+from ralph.history.work_history import look_at_target
 from ralph.show.plots import Html, element, prose
 from ralph.show.words import money
 from ralph.show.work_report import TaskEvidence, merge_command, report_body, retry_command, summary
-from ralph.show.works import lines, totals
+from ralph.show.works import totals
 from ralph.web.board_page import ending_buttons, waiting_reason
 from ralph.web.pieces import (
     Frame,
@@ -34,13 +34,12 @@ from ralph.web.run_page import (
 from ralph.web.watching import WorkSeen
 
 MAX_TASKS = 500
-MAX_LINES = 200
 
 
 def work_page(work: WorkSeen, frame: Frame) -> HTMLResponse:
     parts = pieces(work, frame)
     top = element("div.head", element("h1", short(work.seen.present.goal, 600)), _facts(work), parts["now"])
-    rest = (parts[name] for name in ("meters", "attention", "tasks", "happened"))
+    rest = (parts[name] for name in ("meters", "attention", "tasks"))
     main = element("main.one#main", top, *rest)
     return frame.page(
         parts["title"],
@@ -67,7 +66,6 @@ def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
         "meters": _meters(work),
         "attention": _attention(work, frame),
         "tasks": _tasks(work, frame),
-        "happened": _log(history),
         "steer": steer(work.seen, frame),
     }
     return or_empty(shown)
@@ -180,12 +178,3 @@ def _progress(job: Job, work: WorkSeen) -> str:
         return ""
     checks = f", {facts.checks_passed}/{facts.checks} checks" if facts.checks else ""
     return f"iteration {facts.finished + 1}{checks}" + (f": {short(facts.doing, 80)}" if facts.doing else "")
-
-
-def _log(history: WorkHistory) -> Html | None:
-    recent = list(lines(history))[-MAX_LINES:]
-    if not recent:
-        return None
-    entries = items([element("li", line) for line in reversed(recent)])
-    heading = element("summary", element("h2", "What happened"), element("span.count", str(len(recent))))
-    return element("details.card.happened#happened", heading, entries)

@@ -61,17 +61,17 @@ class Access:
 
     def __init__(
         self,
-        site: str = "",
-        names: Mapping[str, str] | None = None,
-        cap: Level = Level.START,
-        sessions: Mapping[str, BrowserSession] | None = None,
-        address: str = "http://localhost",
+        site: str,
+        names: Mapping[str, str],
+        cap: Level,
+        sessions: dict[str, BrowserSession],
+        address: str,
     ) -> None:
         self.site = site or secrets.token_urlsafe(12)
-        self._schemes = {**dict.fromkeys(LOOPBACK, "http"), **{k.lower(): v for k, v in (names or {}).items()}}
+        self._schemes = {**dict.fromkeys(LOOPBACK, "http"), **names}
         self._cap = cap
         self._address = address
-        self.sessions = dict(sessions or {})
+        self.sessions = sessions
 
     @property
     def base(self) -> str:

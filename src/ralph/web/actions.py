@@ -119,7 +119,9 @@ def _command(run: Listed, words: list[str], register: Register, success: str) ->
     running = register.commands.get(run.id)
     if running and running.result is None:
         raise UserError(f"{running.name} is still running", "its result appears here")
-    command = register.commands[run.id] = RunningCommand.start([*words, "-C", run.facts.workspace], register.env)
+    command = RunningCommand.start([*words, "-C", run.facts.workspace], register.env)
+    command.name = "retry" if words[0] == "work" else words[0]
+    register.commands[run.id] = command
     result = _wait_for(lambda: command.result)
     if result is None:
         return f"{command.name} is running: its checks take a while"

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ralph.errors import UserError
 from ralph.process.descendants import MARK, own_start
 from ralph.process.lifecycle import kill_running_commands
-from ralph.store.serving import LINK_LIFETIME, RunningServer, ServerFolder, running_servers
+from ralph.store.serving import LINK_LIFETIME, Remembered, RunningServer, ServerFolder, running_servers
 from ralph.web.access import HOST, LEVELS, Access, BrowserSession
 from ralph.web.application import WebApp
 from ralph.web.live import MAX_STREAMS
@@ -84,9 +84,7 @@ def serve(options: ServeOptions, out: TextIO, env: Mapping[str, str] = os.enviro
 
 
 def _access(options: ServeOptions, folder: ServerFolder, names: Mapping[str, str], origin: str) -> Access:
-    remembered = folder.recall() if options.remember else None
-    if remembered is None:
-        return Access("", names, LEVELS[options.allow], address=origin)
+    remembered = folder.recall() if options.remember else Remembered("")
     sessions = {name: BrowserSession(LEVELS[level], until) for name, (level, until) in remembered.sessions.items()}
     return Access(remembered.site, names, LEVELS[options.allow], sessions, origin)
 

@@ -111,21 +111,15 @@ class Hub:
             if not any(one.is_new for one in self._subscribers):
                 pause = min((topic.pause for topic in self._topics.values()), default=LONGEST_PAUSE)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._wake.wait()
+                    await asyncio.wait_for(self._wake.wait(), pause)
         self._topics.clear()
 
     async def _send_news(self) -> None:
-        subscribers = list(self._subscribers)
-        newcomers = [one for one in subscribers if one.is_new]
-        news, missing = await run_in_thread(partial(self._collect, subscribers, newcomers))
-        for one in subscribers:
-            fresh = news[one.topic]
+        news = await run_in_thread(partial(self._collect, list(self._subscribers)))
+        for one, fresh in news.items():
+            one.is_new = False
             if fresh is None:
                 self._end(one, RELOAD)
-            elif one.is_new:
-                one.is_new = False
-                one.send(missing[one])
             elif fresh:
                 one.send(fresh)
             if len(one.pending) > MAX_PENDING:
@@ -137,11 +131,8 @@ class Hub:
             for one in self._subscribers:
                 one.send(KEEPALIVE)
 
-    def _collect(
-        self, subscribers: list[Subscriber], newcomers: list[Subscriber]
-    ) -> tuple[dict["TopicName", bytes | None], dict[Subscriber, bytes]]:
-        """Return the news of each topic (None if the topic is gone), and what each new subscriber lacks. Runs in a
-        thread."""
+    def _collect(self, subscribers: list[Subscriber]) -> dict[Subscriber, bytes | None]:
+        """Return what each subscriber lacks, None if its page must reload. Runs in a thread."""
         news: dict[TopicName, bytes | None] = {}
         for name in {one.topic for one in subscribers}:
             try:
@@ -151,8 +142,9 @@ class Hub:
             except (UserError, RequestRefused):
                 news[name] = None
         self._topics = {name: topic for name, topic in self._topics.items() if news.get(name) is not None}
-        found = [one for one in newcomers if one.topic in self._topics]
-        return news, {one: self._topics[one.topic].since(one.after) for one in found}
+        newcomers = [one for one in subscribers if one.is_new and one.topic in self._topics]
+        missing = {one: self._topics[one.topic].since(one.after) for one in newcomers}
+        return {one: news[one.topic] for one in subscribers} | missing
 
     def _end(self, subscriber: Subscriber, event: bytes) -> None:
         self._subscribers.pop(subscriber, None)

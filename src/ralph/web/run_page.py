@@ -19,7 +19,7 @@ from ralph.show import report_tables as tables
 from ralph.show.needs import Action, command, needs
 from ralph.show.plots import Html, element, joined, prose
 from ralph.show.report import report_body
-from ralph.show.words import cost, done_when, duration, moment, money, nickname, portion
+from ralph.show.words import cost, done_when, duration, money, nickname, portion
 from ralph.store.folder import load_exam_outputs, read_log
 from ralph.store.register import Listed
 from ralph.web.board_page import activity, answer_forms, ending_buttons, state_badge
@@ -173,12 +173,8 @@ def _attention(view: View, frame: Frame) -> Html:
     seen = view.seen
     made: list[object] = [element("div.card.attention", asked) for asked in answer_forms(seen, frame, 5)]
     if seen.run.is_alive:
-        present = seen.present
-        if until := present.until:
-            title_ = element("b", f"Waiting until {moment(until, until - seen.now)}. ")
-            made.append(element("p.card.attention.calm", title_, short(present.reason, 400)))
-        if present.notes:
-            made.append(element("p.soft", f"{plural(present.notes, 'note')} for the next prompt"))
+        if notes := seen.present.notes:
+            made.append(element("p.soft", f"{plural(notes, 'note')} for the next prompt"))
     else:
         made.append(command_result(view.command))
         open_needs = [need for need in needs(view.history) if need.kind != "question" or not frame.may_steer]

@@ -75,24 +75,18 @@ class Survey(Struct, frozen=True):
     works: Sequence[WorkSeen] = ()
 
 
-class RunningCommand:
+class RunningCommand(Launched):
     """A ralph command about a run: accept, discard or retry. It ends with the server."""
 
-    def __init__(self, name: str, launched: Launched) -> None:
-        self.name, self.began = name, time.time()
-        self._launched = launched
-        self._result: str | None = None
-
-    @classmethod
-    def start(cls, words: Sequence[str], env: Mapping[str, str]) -> "RunningCommand":
-        return cls("retry" if words[0] == "work" else words[0], Launched.start(words, env))
+    name = ""
+    _result: str | None = None
 
     @property
     def result(self) -> str | None:
         """The error message, "" if it succeeded, None while it is running."""
-        if self._result is None and (code := self._launched.exit_code) is not None:
-            self._result = (self._launched.error_text() or f"{self.name} failed") if code else ""
-            self._launched.close()
+        if self._result is None and (code := self.exit_code) is not None:
+            self._result = (self.error_text() or f"{self.name} failed") if code else ""
+            self.close()
         return self._result
 
 

@@ -106,9 +106,13 @@ class Remote(Struct, frozen=True):
         return self._push(git, "-q", "--atomic", *leases, self.name, *specs)
 
     def push_branch(self, git: Git, branch: str, new: str, old: str) -> GitResult:
-        """Move one branch of the remote from `old` to `new`; `old` is empty for a new branch."""
+        """Move one branch of the remote from `old` to `new`; `old` is empty for a new branch.
+
+        Negotiation keeps git from sending the whole history of a new branch if the remote's target is not known here.
+        """
+        negotiate = () if old else ("-c", "push.negotiate=true")
         lease = f"--force-with-lease=refs/heads/{branch}:{old}"
-        return self._push(git, "-q", lease, self.name, f"{new}:refs/heads/{branch}")
+        return self._push(git, "-q", lease, self.name, f"{new}:refs/heads/{branch}", options=negotiate)
 
     def delete(self, git: Git, branches: Mapping[str, str]) -> None:
         """Delete merged branches from the remote if they are still at these commits."""
@@ -116,8 +120,8 @@ class Remote(Struct, frozen=True):
             leases = [f"--force-with-lease=refs/heads/{name}:{commit}" for name, commit in branches.items()]
             self._push(git, "-q", *leases, self.name, *(f":refs/heads/{name}" for name in branches))
 
-    def _push(self, git: Git, *args: str) -> GitResult:
-        return _run(git, *(() if self.runs_hooks else NO_HOOKS), "push", *args)
+    def _push(self, git: Git, *args: str, options: tuple[str, ...] = ()) -> GitResult:
+        return _run(git, *(() if self.runs_hooks else NO_HOOKS), *options, "push", *args)
 
 
 def _run(git: Git, *args: str) -> GitResult:

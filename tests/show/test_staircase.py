@@ -6,7 +6,7 @@ from ralph.core.model import Check, Iteration, Turn
 from ralph.history.fold import Fold
 from ralph.show.outlet import GLYPHS, Style
 from ralph.show.report import for_review, html
-from ralph.show.report_tables import attempts, staircase, steps_of
+from ralph.show.report_tables import iterations, staircase, steps_of
 from ralph.show.summary import attempts_table, render_history
 
 
@@ -37,7 +37,7 @@ def test_the_staircase_follows_measured_gains_not_single_values() -> None:
 
 def test_kept_attempts_are_dots_dropped_ones_crosses_and_the_noise_is_a_band() -> None:
     history = tuned().as_of()
-    drawn, table = staircase(history), attempts(history)
+    drawn, table = staircase(history), iterations(history, "")
 
     assert drawn is not None
     assert table is not None

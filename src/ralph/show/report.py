@@ -93,8 +93,8 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     scores = tables.score(history, f"{history.run}-") if history.checked else None
     details = [tables.details(history, one, evidence.get(one.number)) for one in history.iterations]
     sections = [
-        ("The number", [*filter(None, (tables.staircase(history), tables.attempts(history)))]),
-        ("Iterations", [*filter(None, (tables.iterations(history), proof))]),
+        ("The number", tables.staircase(history)),
+        ("Iterations", [*filter(None, (tables.iterations(history, f"{history.run}-"), proof))]),
         ("Checks", element("div.card.scroll", scores, tabindex="0") if scores else None),
         ("Proof", tables.proof(history)),
         ("Claims that were refused", tables.refusals(history)),

@@ -66,13 +66,20 @@ def proof(history: RunHistory) -> Html | None:
     return joined(sentence, table(columns) if parts else None)
 
 
-def iterations(history: RunHistory) -> Html | None:
-    """Return a table with a row per iteration, and columns for checks, cost, time and so on."""
+def iterations(history: RunHistory, anchor: str) -> Html | None:
+    """Return a table with a row per iteration: its checks, cost, time and so on. If the run optimises a number, the
+    rows are attempts: what each tried, and its result. `anchor` is that of `number_column`.
+    """
     past = history.iterations
     if not past:
         return None
-    checks = Column("Checks", [share_of_checks(one) for one in past], kind=".num")
-    return table([number_column(past, f"{history.run}-"), checks, *iteration_columns(past, history)], len(past) > 1)
+    if history.first_numbers:
+        marks = [mark("good", "✓", "kept") if one.is_kept else mark("bad", "✗", "dropped") for one in past]
+        facts = [Column("", marks, kind=".cell"), *attempt_columns(past, history)]
+    else:
+        shares = Column("Checks", [share_of_checks(one) for one in past], kind=".num")
+        facts = [shares, *iteration_columns(past, history)]
+    return table([number_column(past, anchor), *facts], has_total=len(past) > 1)
 
 
 def number_column(past: Sequence[PastIteration], anchor: str) -> Column:
@@ -366,14 +373,3 @@ def _draw_stairs(steps: Sequence[Stair], metric: Metric, noise: float) -> list[H
             sign = element("circle.f-good", cx=f"{across:.1f}", cy=f"{down:.1f}", r="4.5")
         drawn.append(element("g", element("title", f"attempt {at}: {step.attempt.gain}"), sign))
     return drawn
-
-
-def attempts(history: RunHistory, anchor: str = "") -> Html | None:
-    """Return a table with a row per attempt, whose number links to the element with the id `anchor` and that number."""
-    past = history.iterations
-    if history.first_numbers is None or not past:
-        return None
-    marks = [mark("good", "✓", "kept") if one.is_kept else mark("bad", "✗", "dropped") for one in past]
-    signs = Column("", marks, kind=".cell")
-    columns = [number_column(past, anchor or f"{history.run}-"), signs, *attempt_columns(past, history)]
-    return table(columns, has_total=len(past) > 1)

@@ -94,14 +94,15 @@ def pieces(view: View, frame: Frame) -> dict[str, Html]:
     puts a new one on top.
     """
     seen, history = view.seen, view.history
-    stairs, attempts, proof = tables.staircase(history), tables.attempts(history, "i"), tables.proof(history)
+    stairs, proof = tables.staircase(history), tables.proof(history)
     exams = load_exam_outputs(seen.run.id) if frame.may_steer else ()
     shown = {
         "title": page_title(title(seen)),
         "state": state_piece(seen),
         "now": element("p.doing#now", activity(seen)),
         "attention": _attention(view, frame),
-        "number": stairs and element("section#number", element("h2", "The number"), stairs, attempts),
+        "number": stairs
+        and element("section#number", element("h2", "The number"), stairs, tables.iterations(history, "i")),
         "proof": proof and element("section.card#proof", element("h2", "Proof"), proof),
         "exams": tables.exams(exams),
         "steer": steer(seen, frame),

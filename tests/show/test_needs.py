@@ -23,7 +23,7 @@ def test_a_question_needs_an_answer_until_it_has_one() -> None:
     asked = e.QuestionAsked("q", "which?")
     (need,) = needs(told(asked))
     assert (need.kind, need.text) == ("question", "The agent asks: which?")
-    assert need.actions == (Action("answer", "r1", "q"),)
+    assert need.actions == (Action("answer", "r1"),)
     assert need.commands == 'ralph tell r1 "…"'
     assert not needs(told(asked, e.PersonTold(2, (PersonNote("n", "this one", Question("q", "which?")),))))
 

@@ -49,7 +49,7 @@ STATES = {
     "budget": _end_state("The budget is spent. If its work looks right, give it more."),
     "timeout": _end_state("The time is over. If its work looks right, give it more."),
     "stalled": _end_state("It made no progress. Tell it what it misses, then resume it."),
-    "blocked": _end_state("The agent is blocked. Remove the obstacle or tell it how to continue, then resume it."),
+    "blocked": _end_state("Remove the obstacle or tell it how to continue, then resume it."),
     "failed": _end_state("The agent kept failing. Find out why, then resume it."),
     "fatal": _end_state("Something stopped it. Fix that, then resume it."),
     "killed": _end_state("It was killed. Its record is complete: resume it."),
@@ -64,25 +64,18 @@ def state_of(name: str) -> RunState:
     return STATES.get(name, _UNKNOWN)
 
 
-class ResultLook(Struct, frozen=True):
-    """How the result of an iteration looks. `mark` is the name of a sign in `show.outlet.Marks`."""
-
-    tone: Tone
-    mark: str
-
-
-RESULTS = {
-    "done": ResultLook("good", "passed"),
-    "kept": ResultLook("good", "passed"),
-    "dropped": ResultLook("calm", "failed"),
-    "no claim": ResultLook("calm", "dot"),
-    "children at work": ResultLook("waiting", "waiting"),
-    "interrupted": ResultLook("calm", "failed"),
-    "unfinished": ResultLook("calm", "failed"),
-    "refused": ResultLook("bad", "refused"),
-    "failed": ResultLook("bad", "failed"),
-    "checks failed": ResultLook("bad", "failed"),
-    "not checked": ResultLook("bad", "failed"),
+RESULT_TONES: dict[str, Tone] = {
+    "done": "good",
+    "kept": "good",
+    "dropped": "calm",
+    "no claim": "calm",
+    "interrupted": "calm",
+    "unfinished": "calm",
+    "children at work": "waiting",
+    "refused": "bad",
+    "failed": "bad",
+    "checks failed": "bad",
+    "not checked": "bad",
 }
 TASK_TONES: dict[str, Tone] = {
     "merged": "good",

@@ -12,7 +12,7 @@ from ralph.core.stuck_rules import WAYS_OUT
 from ralph.core.text import clean, listed, short, tail
 from ralph.history.fold import Fold
 from ralph.history.run_history import PastIteration
-from ralph.history.states import RESULTS
+from ralph.history.states import RESULT_TONES
 from ralph.show.outlet import Style
 from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines, lines_with_words
 from ralph.show.words import (
@@ -276,9 +276,10 @@ class EventLines:
         said = verdict(one, self.fold.history, is_asking) if one else None
         if one is None or said is None:
             return self._separate_block("notice", notices)
-        look = RESULTS[one.result]
-        bar, tone = _VERDICT_PAINT.get(look.tone, ("yellow", "bold"))
-        sign = getattr(self.style.marks, look.mark)
+        result_tone, marks = RESULT_TONES[one.result], self.style.marks
+        bar, tone = _VERDICT_PAINT.get(result_tone, ("yellow", "bold"))
+        sign = {"good": marks.passed, "bad": marks.failed, "waiting": marks.waiting}.get(result_tone, marks.dot)
+        sign = marks.refused if one.result == "refused" else sign
         first, *more = self.talk.rows(said, 3 + width(sign))
         rows = [f"{sign} {first}", *(" " * (width(sign) + 1) + row for row in more)]
         for refusal in one.refused if one.result == "refused" else ():

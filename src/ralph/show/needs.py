@@ -22,13 +22,12 @@ from ralph.show.words import RAISE_LIMIT, how_it_failed
 class Action(Struct, frozen=True):
     """Something that a person can do about `run`.
 
-    `question` is the id of the question to answer, `options` are those of resume or rewind, `task` is the task to retry
-    if `run` is a backlog. The verb `allow` means: resume with --yolo.
+    `options` are those of resume or rewind, `task` is the task to retry if `run` is a backlog. The verb `allow` means:
+    resume with --yolo.
     """
 
     verb: Literal["answer", "tell", "resume", "allow", "diff", "show", "report", "accept", "discard", "retry", "rewind"]
     run: str
-    question: str = ""
     options: tuple[tuple[str, str], ...] = ()
     task: str = ""
 
@@ -62,7 +61,7 @@ def needs(history: RunHistory) -> list[Need]:
     for one in history.questions if history.outcome != "done" else ():
         if not one.answer and (still_open is None or one.id in still_open):
             text = f"The agent asks: {one_line(one.text, 500)}"
-            found.append(Need("question", text, (Action("answer", run, one.id),)))
+            found.append(Need("question", text, (Action("answer", run),)))
     found += _task_needs(history) if history.backlog_task and history.outcome else _ending_needs(history)
     denied = tuple(dict.fromkeys(tool for one in history.iterations for tool in one.denials))
     if denied and history.outcome and history.outcome != "done":
@@ -142,7 +141,7 @@ def _ending_needs(history: RunHistory) -> Iterator[Need]:
         text = state_of(history.state).advice
         if history.state == "blocked":
             reason = one_line(history.reason, 500).rstrip(".")
-            text = text.replace("The agent is blocked", f"The agent is blocked: {reason}")
+            text = f"The agent is blocked: {reason}. {text}"
         if not _was_denied_everything(history):  # then the denial is the need
             yield Need(history.state, text, (*tell, resume))
         if history.state != "paused":
@@ -172,22 +171,15 @@ def _was_denied_everything(history: RunHistory) -> bool:
     return history.state == "failed" and bool(history.iterations and history.iterations[-1].denials)
 
 
-_RESUME_OPTIONS = {
-    "until": "--until",
-    "more": "-m",
-    "max_cost": "--max-cost",
-    "max_tokens": "--max-tokens",
-    "max_time": "--max-time",
-    "then": "--then",
-}
-"""The options of a resume with a higher limit, or with another agent."""
+def _option(key: str) -> str:
+    return "-m" if key == "more" else f"--{key.replace('_', '-')}"
 
 
 def command(action: Action) -> str:
     """Return the command for an action."""
     name, options = nickname(action.run), dict(action.options)
     if action.verb == "resume":
-        return " ".join((f"ralph resume {name}", *(f"{_RESUME_OPTIONS[key]} {options[key]}" for key in options)))
+        return " ".join((f"ralph resume {name}", *(f"{_option(key)} {options[key]}" for key in options)))
     if action.verb in ("answer", "tell"):
         return f'ralph tell {name} "…"'
     others = {

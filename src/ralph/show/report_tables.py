@@ -11,7 +11,7 @@ from ralph.core.model import FileChange
 from ralph.core.text import clean, plural, short
 from ralph.history.evidence import Evidence, PatchedFile
 from ralph.history.run_history import PastIteration, RunHistory
-from ralph.history.states import RESULTS
+from ralph.history.states import RESULT_TONES
 from ralph.show.plots import Html, draw_label, draw_line, draw_svg, element, joined
 from ralph.show.summary import (
     MAX_EXAM_TEXT,
@@ -203,7 +203,7 @@ def sums(changed: Sequence[FileChange]) -> str:
 
 def result(one: PastIteration) -> Html:
     """Return the result of an iteration as a badge."""
-    tone = RESULTS[one.result].tone
+    tone = RESULT_TONES[one.result]
     return element(f"span.badge.{'calm' if tone == 'waiting' else tone}", happened(one))
 
 

@@ -12,7 +12,7 @@ from ralph.core.proof import Proof
 from ralph.core.text import clean, one_line, plural, short
 from ralph.history.overview import RunNow
 from ralph.history.run_history import PastIteration, RunHistory
-from ralph.history.states import RESULTS, state_of
+from ralph.history.states import RESULT_TONES, state_of
 from ralph.show.needs import needs
 from ralph.show.outlet import Marks, Style, outcome_tone
 from ralph.show.words import (
@@ -174,7 +174,7 @@ def _checks(one: PastIteration, marks: Marks) -> str:
 
 
 def _tone(one: PastIteration) -> str:
-    return {"good": "green", "bad": "yellow"}.get(RESULTS[one.result].tone, "plain")
+    return {"good": "green", "bad": "yellow"}.get(RESULT_TONES[one.result], "plain")
 
 
 def _sizes(columns: list[Column], room: int) -> list[int]:

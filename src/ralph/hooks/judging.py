@@ -246,7 +246,8 @@ def open_engine(stack: ExitStack, loop: Loop, settings: Settings, seq: int | Non
     context = _context(stack, loop, settings, seq, refused)
     policy = make_policy(settings, (loop.agent,), own=load_rules(settings.rules, (), Path(loop.root)))
     trees = make_trees(context)
-    parts = make_parts(policy, context, agent=HostAgent(), trees=trees, goal=lambda: loop.task, cap=policy.cap)
+    request = requests.RunRequest(settings=settings, workspace=loop.root, goal_text=loop.task)
+    parts = make_parts(request, policy, context, agent=HostAgent(), trees=trees)
 
     def wait(requested: Wait, run: Run) -> None:
         if requested.until:

@@ -25,6 +25,7 @@ from ralph.run.checks import ExamReferee
 from ralph.run.context import Context
 from ralph.run.followups import make_followups
 from ralph.run.policy import Policy, make_composer
+from ralph.run.request import RunRequest
 from ralph.run.trees import Trees
 from ralph.run.tuning import Tuning
 from ralph.run.workspace import LocalWorkspace
@@ -39,15 +40,12 @@ Referee = Callable[[Run, Iteration, Parts], Iteration]
 
 
 def make_parts(
+    request: RunRequest,
     policy: Policy,
     context: Context,
     *,
     agent: Agent,
     trees: Trees,
-    goal: Callable[[], str],
-    goal_file: str = "",
-    cap: int | None = None,
-    tells_claim: bool = False,
     finished: frozenset[tuple[int, str]] = frozenset(),
     referees: Sequence[Referee] = (),
     tuning: Tuning | None = None,
@@ -55,11 +53,11 @@ def make_parts(
     """Return the parts of the loop. `finished` are the SCM tasks of earlier iterations that are done; `tuning` measures
     each attempt of a run that optimises a number, and keeps or undoes it."""
     settings, mailbox = context.settings, Mailbox(context.folder.path)
-    workspace = LocalWorkspace(context, policy.claims, trees, goal_file)
+    workspace = LocalWorkspace(context, policy.claims, trees, request.goal_file)
     workspace.begin()
     exams = ExamReferee(context, trees) if settings.exams else None
     reviews = settings.reviews.asked if settings.reviews else ()
-    reviewers = [partial(_review, one, goal=goal, context=context, trees=trees) for one in reviews]
+    reviewers = [partial(_review, one, goal=request.goal, context=context, trees=trees) for one in reviews]
     settle = tuning.settle if tuning else None
     followups = make_followups(agent, context, trees=trees, workspace=workspace, finished=finished, settle=settle)
     if settings.max_cost or settings.max_tokens:
@@ -69,7 +67,12 @@ def make_parts(
         workspace=workspace,
         rules=policy.rules,
         compose=make_composer(
-            settings, policy, goal, diff=trees.diff, redact=context.redact.text, tells_claim=tells_claim
+            settings,
+            policy,
+            request.goal,
+            diff=trees.diff,
+            redact=context.redact.text,
+            tells_claim=request.tells_claim,
         ),
         tell=context.tell,
         wait=_make_wait(context, mailbox),
@@ -82,7 +85,7 @@ def make_parts(
         is_claimed=is_measurable if tuning else policy.is_claimed,
         check_start=partial(workspace.check, 0) if settings.baseline and settings.checks else None,
         examine_start=exams.take_baseline if exams and settings.baseline is not False else lambda: None,
-        cap=cap,
+        cap=None if request.unlimited else policy.cap,
         uncounted=("fatal",) if settings.every_turn_counts else UNCOUNTED,
         measure_start=tuning.measure_start if tuning else None,
     )

@@ -109,17 +109,16 @@ def play(
         interrupt = interrupt or stack.enter_context(Interrupt())
         clock = clock or make_clock(plan.request, plan.story)
         deadline = Deadline(interrupt, plan.id, plan.request.settings.grace, clock.time_left)
-        redact = Redactor(secret_values(os.environ))
         reporting = partial(report_refusal, plan.id, sinks, interrupt, is_resumed=plan.story is not None)
         with reporting():
             keeper = keeper or stack.enter_context(Keeper.start())
             orphans = kill_orphans(time_left=deadline.remaining)
             files = RunFiles(plan, stack)
-            teller = files.open(redact, sinks, is_read)
+            teller = files.open(sinks, is_read)
         watched = _watch_settings(plan)
         stack.callback(watched.end)
         with reporting(teller=teller):
-            context = _make_context(plan, files.folder, keeper, teller, redact=redact, clock=clock, deadline=deadline)
+            context = _make_context(plan, files, keeper, clock, deadline)
             registration = _register(plan, context)
             teller.subscribe(registration, *listeners)
             check_out = plan.place.check_out or partial(_create_worktree, plan)
@@ -167,18 +166,21 @@ def report_refusal(
 
 
 class RunFiles:
-    """The folder, locks and journal of a run, open until `stack` is closed."""
+    """The folder, locks and journal of a run, open until `stack` is closed. What it writes is redacted."""
+
+    folder: RunFolder
+    teller: Teller
 
     def __init__(self, plan: RunPlan, stack: ExitStack) -> None:
         self._plan, self._stack = plan, stack
         self._locked: list[tuple[Path, Callable[[], None]]] = []
-        self.folder: RunFolder
+        self.redact = Redactor(secret_values(os.environ))
 
     def lock(self, folder: Path) -> None:
         """Lock a folder, in which no other run may work then."""
         self._locked.append((folder, self._stack.enter_context(workspace_lock(prepare(folder), self._plan.id))))
 
-    def open(self, redact: Redactor, sinks: Sequence[LineSink], is_read: Callable[[], bool]) -> Teller:
+    def open(self, sinks: Sequence[LineSink], is_read: Callable[[], bool]) -> Teller:
         """Lock the place, save the request, and open the journal."""
         plan, place, settings = self._plan, self._plan.place, self._plan.request.settings
         if place.home is not None:
@@ -187,7 +189,7 @@ class RunFiles:
                 self.lock(place.home)
         self.folder = place.open((place.home or Path(plan.request.workspace)) / ".ralph", plan.id)
         self._stack.callback(self.folder.close)
-        data = redact(requests.encode(plan.request))
+        data = self.redact(requests.encode(plan.request))
         self._save_copy(data)
         journal = Journal(self.folder.journal, partial(self._restore, data)).open()
         self._stack.callback(journal.close)
@@ -196,13 +198,13 @@ class RunFiles:
             raise UserError(f"run {plan.id} was continued by another process", "look at it, and try again")
         # The log of each turn has everything that the agent says; the journal has a share of it.
         most = max(settings.max_log // 8, 1) if settings.max_log else 1 << 62
-        writer = Writer(plan.id, [journal, *sinks], seq=stored.seq, redact=redact, most=most, is_read=is_read)
-        teller = Teller(writer, LOOP_EVENTS if plan.request.one_shot else ())
+        writer = Writer(plan.id, [journal, *sinks], seq=stored.seq, redact=self.redact, most=most, is_read=is_read)
+        self.teller = Teller(writer, LOOP_EVENTS if plan.request.one_shot else ())
         try:
             requests.save(plan.id, data)
         except UserError as error:
-            teller(events.Notice(f"this run cannot be resumed: {error.advice}"))
-        return teller
+            self.teller(events.Notice(f"this run cannot be resumed: {error.advice}"))
+        return self.teller
 
     def _restore(self, data: bytes) -> None:
         """Create the folders again after an agent has removed them."""
@@ -229,16 +231,7 @@ def _watch_settings(plan: RunPlan) -> SettingsWatch:
     return watched
 
 
-def _make_context(
-    plan: RunPlan,
-    folder: RunFolder,
-    keeper: Keeper,
-    teller: Teller,
-    *,
-    redact: Redactor,
-    clock: Clock,
-    deadline: Deadline,
-) -> Context:
+def _make_context(plan: RunPlan, files: RunFiles, keeper: Keeper, clock: Clock, deadline: Deadline) -> Context:
     request, env = plan.request, dict(os.environ)
     if request.issue:
         needed = {key for choice in plan.agents for key in choice.module.KEYS}
@@ -247,12 +240,12 @@ def _make_context(
         root=Path(request.workspace),
         workspace=request.workspace,
         settings=request.settings,
-        folder=folder,
+        folder=files.folder,
         keeper=keeper,
         interrupt=deadline.interrupt,
-        tell=teller,
+        tell=files.teller,
         env=env,
-        redact=redact,
+        redact=files.redact,
         clock=clock,
         task=plan.place.task,
         writable=plan.place.writable,
@@ -391,16 +384,13 @@ def _make_parts(opened: OpenRun, agent: Agent) -> Parts:
         # The work was committed, but ralph was killed before it recorded that.
         finished.add((story.run.last.number, "commit"))
     parts = make_parts(
+        request,
         opened.policy,
         context,
         agent=agent,
         trees=trees,
-        goal=request.goal,
-        goal_file=request.goal_file,
-        tells_claim=request.tells_claim,
         finished=frozenset(finished),
         referees=(publisher.await_host_checks,) if request.pr == "wait" and publisher else (),
-        cap=None if request.unlimited else opened.policy.cap,
         tuning=opened.tuning,
     )
     return plan.place.adapt(parts, context)

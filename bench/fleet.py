@@ -1,8 +1,8 @@
-"""How far does a fleet go? `python -m bench.fleet`: the engine alone with 1,000 tasks that take no time, a worker that
-has nothing to do, and tasks per hour against workers: measured here to 8, by simulation to 1,000.
+"""How a fleet scales (`python -m bench.fleet`): the engine alone with 1,000 tasks that take no time, an idle worker,
+and tasks per hour for each number of workers, measured up to 8 and simulated up to 1,000.
 
-The simulation makes the decisions of `core/backlog` itself; what takes time in it (a loop, a merge, the database's
-share of a task) is given, or was measured before.
+The simulation uses the decisions of `core/backlog`. The times of a loop, of a merge and of the database are given, or
+were measured before.
 """
 
 import argparse
@@ -47,7 +47,7 @@ MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 class NoChild(TaskProcess):
-    """Stands for a loop or a merge that takes no time."""
+    """Takes the place of a loop or a merge, and takes no time."""
 
     verdict = GateVerdict()
 
@@ -73,7 +73,7 @@ class NoChildren(TaskProcesses):
 
 
 def clone_of(folder: str, name: str) -> Path:
-    """A repository, the same for every name."""
+    """Make a repository, the same for every name."""
     place = Path(folder, name)
     who = {f"GIT_{who}_{what}": "bench" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     when = {"GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z"}
@@ -87,7 +87,7 @@ def clone_of(folder: str, name: str) -> Path:
 
 
 def take_part(url: str, folder: str, name: str) -> None:
-    """A worker whose loops and merges take no time: all that is left is what they tell each other."""
+    """Run a worker whose loops and merges take no time: only communication is left."""
     setattr(local_work, "TaskProcesses", NoChildren)  # noqa: B010
     Worker(url, clone_of(folder, name), slots=4, name=name, is_quiet=True).run(once=True)
 
@@ -107,8 +107,8 @@ async def count_merged(url: str) -> int:
 
 
 def engine(server: Postgres, tasks: int, workers: int) -> tuple[float, float, float]:
-    """So many tasks that take no time: seconds, and seconds of a processor, of all workers and of the server. On a
-    machine that is busy with other things the latter are what can be compared."""
+    """Run this many tasks that take no time. Return the seconds, and the CPU seconds of all workers and of the server,
+    which can be compared even if the machine is busy with other things."""
     url = server.database()
     with tempfile.TemporaryDirectory() as folder:
         place = clone_of(folder, "home")
@@ -138,7 +138,7 @@ def engine(server: Postgres, tasks: int, workers: int) -> tuple[float, float, fl
 
 
 def idle(server: Postgres, seconds: float = 20.0) -> tuple[float, float]:
-    """What a worker takes that has nothing to do: megabytes, and per cent of a core."""
+    """Return the memory (MB) and the share of a core (%) that an idle worker takes."""
     url = server.database()
     with tempfile.TemporaryDirectory() as folder:
         for words in (
@@ -167,7 +167,7 @@ def spent(pid: int) -> float:
 
 
 def measured(server: Postgres, workers: int, tasks: int, loop: float) -> float:
-    """Tasks per hour of so many real workers of two, whose agents do nothing but take their time."""
+    """Return the tasks per hour of this many real workers with two slots each, whose agents only sleep."""
     with tempfile.TemporaryDirectory() as folder:
         fleet = Fleet(Path(folder), server, tasks=tasks)
         fleet.agent.write_text(fleet.agent.read_text().replace("echo COMPLETE", f"sleep {loop}; echo COMPLETE"))
@@ -186,8 +186,10 @@ def measured(server: Postgres, workers: int, tasks: int, loop: float) -> float:
 
 
 def instant(server: Postgres, tasks: int, workers: int = 3) -> tuple[float, float, float]:
-    """So many real loops, merges and pushes of an agent that takes no time: seconds in all, those beyond the loops
-    (were every slot always running on one), and a processor's seconds."""
+    """Run this many real loops, merges and pushes with an agent that takes no time.
+
+    Return the seconds, those beyond the loops if every slot had always been busy, and the CPU seconds.
+    """
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         fleet = Fleet(Path(folder), server, tasks=tasks)
         try:
@@ -218,7 +220,7 @@ def instant(server: Postgres, tasks: int, workers: int = 3) -> tuple[float, floa
 def simulate(
     workers: int, *, loop: float = LOOP, checks: float = CHECKS, overhead: float = OVERHEAD, tasks: int = 0
 ) -> float:
-    """Tasks per hour of so many workers of two, by the same decisions."""
+    """Return the simulated tasks per hour of this many workers with two slots each."""
     slots, chance = 2, random.Random(1)
     tasks = tasks or max(workers * slots * 3, 60)
     jobs = {f"T{n}": Job(task=BacklogTask(key=f"T{n}", title="x")) for n in range(tasks)}

@@ -1,7 +1,7 @@
-"""Is everything from outside read through one door, which waits for nobody and takes no more than there is room for?
+"""Everything from outside is read with `ralph.files`, which never waits for a pipe and reads only as much as it has
+room for: an agent can replace a file by a pipe, a link to one, or an endless file.
 
-What an agent can write it can also make a pipe, a link to one, or without end. `ralph.files` is the door; the time that
-a text of bounded size takes is bounded by `tests/fuzz/test_time.py`, whose expressions and readers all are linear."""
+`tests/fuzz/test_time.py` checks that expressions and readers take time linear in the size of the text."""
 
 import ast
 from collections.abc import Iterator
@@ -17,17 +17,17 @@ ROOT = Path(ralph.__file__).parent
 DOOR = "files.py"
 OPENED = {"open_file", "open_given", "open_fresh", "open_own", "_open", "os.open", "sys.stdin.fileno"}
 DECODERS = ("loads", "safe_load", "raw_decode")
-# What holds no lists and objects cannot hold them without end; and what is in the hands of a caller who minds.
+# These decode nothing nested, or their callers handle endless nesting.
 FLAT = {
     *("agents/wire.py:_repair", "backlog/json_backlogs.py:spans", "backlog/trackers.py:_pages"),
     *("sandbox/network.py:_read_first_pid", "settings/source.py:_is_in_range", "settings/source.py:_read_object"),
     *("process/keeper_program.py:receive", "process/keeper_program.py:fork_and_exec", "store/journal.py:_sealed"),
 }
 OF_THE_SYSTEM = ("/proc/", "/sys/", "devnull", "ttyname")
-# Anyone who opens a file otherwise says why.
+# Modules that open files in other ways, and why.
 OTHERWISE = {
-    "builtin_agent": "a program of its own, which does what its model says",
-    "agents/demo.py": "the demo's agent, in a folder of its own",
+    "builtin_agent": "a separate program, which does what its model says",
+    "agents/demo.py": "the demo's agent, in a separate folder",
     "show/report.py": "a part of ralph itself",
     "web/application.py": "a part of ralph itself",
     "fleet/database.py": "a part of ralph itself",
@@ -108,7 +108,7 @@ def is_decoding(call: ast.Call) -> bool:
 
 
 def undecided(function: ast.FunctionDef) -> Iterator[int]:
-    """The lines of a function in which something is decoded and nobody minds that it may be nested without end."""
+    """Yield the lines of a function that decode something without handling endless nesting."""
     minded = {
         id(call)
         for node in ast.walk(function)

@@ -1,4 +1,4 @@
-"""The real agents, installed before the first test, and a room to run each one in."""
+"""Install the real agents before the first test, and give each test a room to run one in."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ Rooms = Callable[..., AbstractContextManager[lab.Room]]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Installing needs the registry, and nothing after it does: so it comes first, and then the network goes."""
+    """Install the agents, then leave the network: only the installation needs the registry."""
     config.addinivalue_line("markers", "scenario(title): a row of the table of agents and scenarios")
     config.pluginmanager.register(table.Results(config))
     config.stash[MISSING] = config.workerinput["missing"] if hasattr(config, "workerinput") else _missing()
@@ -42,7 +42,7 @@ def _missing() -> dict[str, str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """The processes of a parallel run are born without a network: they are told what is missing."""
+    """Pass on which agents are missing: the processes of a parallel run have no network to install them."""
     node.workerinput["missing"] = node.config.stash[MISSING]
 
 
@@ -51,7 +51,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A little more than a command may take, so that a test can say what it saw."""
+    """Give each test a little more time than a command may take, so that it can report what it saw."""
     for item in items:
         item.add_marker(pytest.mark.timeout(lab.LIMIT + 20))
 
@@ -64,7 +64,7 @@ def server() -> Iterator[ModelServer]:
 
 @pytest.fixture(params=lab.DRIVEN)
 def agent(request: pytest.FixtureRequest) -> str:
-    """Each agent that can be driven, in turn. One that could not be installed is a failure."""
+    """Return each agent in turn; fail if it could not be installed."""
     name: str = request.param
     if name in (missing := request.config.stash[MISSING]):
         pytest.fail(missing[name])
@@ -73,7 +73,7 @@ def agent(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def room(agent: str, server: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Rooms:
-    """`with room(step, …) as place`: this test's agent, alone with a script."""
+    """`with room(step, …) as place`: open a room with this test's agent and a script."""
     folder = tmp_path_factory.mktemp(agent)
     folder.rmdir()
     return partial(lab.room, agent, folder, server)
@@ -81,7 +81,7 @@ def room(agent: str, server: ModelServer, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def note(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
-    """`note(text)`: something that the table says next to the result."""
+    """`note(text)`: add a note to the result in the table."""
     return partial(record_property, "note")
 
 

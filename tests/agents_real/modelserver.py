@@ -1,4 +1,4 @@
-"""Who plays the model? A server on loopback that answers the agents' requests with the steps of a script.
+"""A server on loopback that takes the place of the model: it answers the agents' requests with the steps of a script.
 
 Every scenario gets its own address, so that a late request of an earlier agent cannot take a step of another script.
 """
@@ -39,7 +39,7 @@ ASIDE = Reply("A short title", (), Tokens(0, 0))
 
 
 class Stage:
-    """One scenario: its steps, its address, and what was asked there."""
+    """One scenario: its steps, its address, and the requests to it."""
 
     def __init__(self, url: str, steps: Sequence[Step]) -> None:
         self.url = url
@@ -66,16 +66,16 @@ class Stage:
             return self.steps.pop(0)
 
     def is_aside(self, asked: Asked) -> bool:
-        """A request that offers no way to act is not a step of the work."""
+        """Whether a request is not a step of the work, because it offers no tool to act with."""
         return (self.has_asides and not offers(asked, "shell")) or any(mark in asked.system for mark in ASIDES)
 
 
-# Beginnings of system prompts of helpers that agents run next to the work, with tools of their own.
+# Beginnings of the system prompts of helpers that agents run next to the work, with separate tools.
 ASIDES = ("You are now acting as the managed memory extraction subagent",)
 
 
 class ModelServer:
-    """The server. `stage(steps)` opens an address that plays them; what is asked `elsewhere` gets this status."""
+    """The server. `stage(steps)` opens an address that plays them; requests `elsewhere` get this status."""
 
     def __init__(self, elsewhere: int = 404) -> None:
         self.elsewhere = elsewhere
@@ -118,7 +118,7 @@ class _Http(ThreadingHTTPServer):
         self.model = model
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """An agent that is killed while it is answered is no error of the server; anything else is."""
+        """Ignore an agent that is killed while it gets an answer; anything else is an error of the server."""
         error = sys.exception()
         if not isinstance(error, OSError):
             super().handle_error(request, client_address)
@@ -129,7 +129,7 @@ class _Exchange(BaseHTTPRequestHandler):
     server: _Http
 
     def log_message(self, *_: object) -> None:
-        """The requests are kept in the stage; nothing is printed."""
+        """Print nothing: the stage keeps the requests."""
 
     def do_GET(self) -> None:
         self._nothing()
@@ -203,7 +203,7 @@ class _Exchange(BaseHTTPRequestHandler):
             self._whole(200, spoken.whole(reply, asked))
 
     def _begin(self, spoken: Dialect, text: str, asked: Asked, again: threading.Event | None = None) -> None:
-        """All events of a reply but those that say that it is whole; the last of them `again` and again until then."""
+        """Send a reply without the events that end it. Repeat its last event until `again` is set."""
         self._head()
         events = list(spoken.stream(Reply(text, (), Tokens()), asked))[: -spoken.ending]
         for event in events:
@@ -243,7 +243,7 @@ class _Exchange(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _reset(self) -> None:
-        """End the connection as a lost line does: with a reset, not in good order."""
+        """End the connection with a reset, as if the line was lost."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
         self.close_connection = True

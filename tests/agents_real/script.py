@@ -1,4 +1,4 @@
-"""What does the scripted model do? A scenario is a list of these steps, the same for every agent and protocol."""
+"""The steps of the scripted model. A scenario is a list of them, the same for every agent and protocol."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -16,7 +16,7 @@ class Tokens(NamedTuple):
 
 
 class Say(NamedTuple):
-    """Answer with text, which ends the agent's turn. `cut`: it ends because it is as long as it may be."""
+    """Answer with text, which ends the agent's turn. `cut`: the answer has reached its maximum length."""
 
     text: str
     tokens: Tokens = Tokens()
@@ -34,7 +34,7 @@ class Call(NamedTuple):
 
 
 class Uses(NamedTuple):
-    """Ask for tools word by word, several at once if need be: (name, arguments), the latter as an object or as text."""
+    """Ask for one or more tools by name, with arguments as an object or as text: (name, arguments)."""
 
     calls: tuple[tuple[str, Mapping[str, object] | str], ...]
     text: str = ""
@@ -51,14 +51,14 @@ class Fail(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Begin to answer, then lose the connection. With no text it is lost before the first byte."""
+    """Begin to answer, then lose the connection; without text before the first byte."""
 
     text: str = ""
 
 
 class Torn(NamedTuple):
-    """Send only the first bytes of an answer, then end the connection in good order. `chunked`: an
-    HTTP client can see that something is missing."""
+    """Send only the first bytes of an answer, then close the connection normally. `chunked`: an HTTP client can see
+    that something is missing."""
 
     text: str
     bytes: int
@@ -73,26 +73,26 @@ class Broken(NamedTuple):
 
 
 class Endless(NamedTuple):
-    """Answer, and never come to an end."""
+    """Answer without end."""
 
     text: str
 
 
 class Other(NamedTuple):
-    """Answer with something that is no model's reply."""
+    """Answer with something that is not a reply of a model."""
 
     body: bytes
     kind: str = "text/html"
 
 
 class Hang(NamedTuple):
-    """Begin to answer, then say nothing more until the test is over."""
+    """Begin to answer, then send nothing more until the test is over."""
 
     text: str = ""
 
 
 class Forever(NamedTuple):
-    """From here on, always this."""
+    """Repeat this step from now on."""
 
     step: "Step"
 
@@ -121,7 +121,7 @@ class Asked(NamedTuple):
 
     @property
     def prompt(self) -> str:
-        """The last thing the user said."""
+        """The user's last message."""
         return next((text for role, text in reversed(self.messages) if role == "user"), "")
 
     @property
@@ -130,12 +130,12 @@ class Asked(NamedTuple):
 
     @property
     def results(self) -> list[str]:
-        """What the tools gave back so far."""
+        """The results of the tools so far."""
         return [text for role, text in self.messages if role == "tool"]
 
 
 class Use(NamedTuple):
-    """A tool call in the agent's own terms. Arguments that are text are sent as they are, broken or not."""
+    """A tool call with the agent's names. Arguments that are text are sent verbatim, even if they are malformed."""
 
     name: str
     arguments: Mapping[str, object] | str
@@ -162,12 +162,12 @@ COMMANDS = ("command", "cmd", "commands")
 
 
 def offers(asked: Asked, kind: Kind) -> str:
-    """The agent's name for this tool, or "" if it does not offer it."""
+    """Return the agent's name for this tool; "" if it does not offer it."""
     return next((name for name in NAMES[kind] if name in asked.tools), "")
 
 
 def use(call: Call, asked: Asked) -> Use:
-    """The call as this agent understands it. An agent without the tool does it through its shell."""
+    """Return the call as this agent understands it. An agent without the tool uses its shell."""
     name = offers(asked, call.kind)
     if not name:
         if call.kind == "shell" or not offers(asked, "shell"):
@@ -186,7 +186,7 @@ def _in_shell(call: Call) -> str:
 
 
 def _arguments(schema: Schema, values: Mapping[str, object]) -> dict[str, object]:
-    """The arguments that a tool must get, and those that the script has a value for."""
+    """Return the arguments that a tool requires, and those that the script has a value for."""
     properties, required = schema.get("properties"), schema.get("required")
     assert isinstance(properties, Mapping)
     wanted = set(required) if isinstance(required, list) else set()

@@ -1,6 +1,6 @@
-"""Which agent does what? The results of a run of the scenarios, kept as JSON and shown as a page of the docs.
+"""The results of a run of the scenarios with each agent, stored as JSON and rendered as a page of the docs.
 
-python tests/agents_real/table.py [--check] PAGE    write the page from the last run, or say whether it is up to date
+python tests/agents_real/table.py [--check] PAGE    write the page from the last run, or check that it is up to date
 """
 
 import json
@@ -45,14 +45,14 @@ class Results:
         self.rows: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """In a parallel run all reports come together in the first process."""
+        """Collect a report. In a parallel run the first process gets all of them."""
         told = dict(report.user_properties)
         if "scenario" not in told or not (report.when == "call" or report.failed):
             return
         row = self.rows.setdefault(told["scenario"], {"line": told["line"], "agents": {}})
         cell = row["agents"].setdefault(told["agent"], {"passed": True, "notes": [], "seconds": 0.0})
         cell["passed"] &= not report.failed
-        if report.skipped:  # a part of the scenario that the agent has no way to play
+        if report.skipped:  # a part of the scenario that the agent cannot play
             cell["notes"].append(report.longrepr[2].removeprefix("Skipped: "))
         cell["notes"] += [value for name, value in report.user_properties if name == "note"]
         cell["seconds"] = round(cell["seconds"] + report.duration, 1)

@@ -1,5 +1,5 @@
-"""What does ralph make of Amp as far as it comes without its own server? Its loop runs there, so not even a scripted
-model can stand in; what can be had offline is the login."""
+"""ralph with Amp, as far as Amp gets without its own server. Its loop runs there, so not even a scripted model can
+replace it; what can be tested offline is the login."""
 
 import pytest
 from modelserver import ModelServer

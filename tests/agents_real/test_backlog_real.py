@@ -1,4 +1,4 @@
-"""What happens when `ralph work` drives real agents? Each item is worked on in a worktree of its own, and lands."""
+"""`ralph work` with real agents: each task is done in its own worktree, and merged."""
 
 import subprocess
 

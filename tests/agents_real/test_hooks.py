@@ -1,4 +1,4 @@
-"""Can the real agents be kept in their sessions? Each host with its hooks installed, against the scripted model."""
+"""Loops inside sessions of the real agents: each host with its hooks installed, against the scripted model."""
 
 import json
 import os
@@ -90,7 +90,7 @@ def test_a_stop_is_blocked_the_session_continues_and_the_promise_is_accepted(hoo
 
 
 def plain(text: str) -> str:
-    """What a hook says is put into a tag by some hosts, and written as XML there."""
+    """Undo the escaping of hosts that put the output of a hook into an XML tag."""
     return (
         text.replace("&lt;", "<")
         .replace("&gt;", ">")
@@ -199,7 +199,7 @@ def test_a_lost_session_is_replaced_by_a_fresh_one(room, agent):
 
 
 class Gate:
-    """A tool call that lasts until it is let go."""
+    """A tool call that lasts until the test ends it."""
 
     def __init__(self, folder: Path, pool: ThreadPoolExecutor) -> None:
         self._up, self._down, self._pool = folder / "up", folder / "down", pool
@@ -225,7 +225,7 @@ def held(place: Room) -> Iterator[Gate]:
 
 @pytest.mark.parametrize("agent", ["claude"], indirect=True)
 class TestClaude:
-    """What only Claude Code has, or has been asked about in detail."""
+    """Cases that only Claude Code has, or that are tested only with it."""
 
     def test_ralphs_limit_on_refusals_replaces_the_agents_own(self, hooked):
         with hooked(*(Say(f"Not yet, number {n}.") for n in range(13))) as place:
@@ -234,7 +234,7 @@ class TestClaude:
             assert (len(place.stage.asked), place.stage.surplus) == (13, 0)
 
     def test_a_stop_while_a_background_task_is_running_is_not_counted(self, hooked):
-        """The task ends once the hook has said so; then the host comes back by itself, and the stop is judged."""
+        """The task ends once the hook has reported it; then the host continues by itself, and the stop is judged."""
         with hooked() as place:
             command = "until grep -q 'not counted' .ralph/hook/log; do sleep 0.1; done"
             behind = {"command": command, "description": "wait", "run_in_background": True}
@@ -325,13 +325,13 @@ class Screen:
         self._child.send(keys)
 
     def enter(self, line: str) -> None:
-        """Return comes alone: what arrives together with it is taken for pasted text."""
+        """Send Return separately: text that arrives together with it counts as pasted."""
         self._child.send(line)
         self.shows(line[-20:])
         self._child.send("\r")
 
     def shows(self, text: str) -> None:
-        """Waits until `text` can be read somewhere on the screen, whatever lines it is broken into."""
+        """Wait until `text` is somewhere on the screen, however its lines are broken."""
         deadline = time.monotonic() + 30
         while text not in " ".join(" ".join(self._screen.display).split()):
             assert time.monotonic() < deadline, "\n".join(self._screen.display)
@@ -343,7 +343,7 @@ class Screen:
 
 @contextmanager
 def terminal(place: Room) -> Iterator[Screen]:
-    """Claude Code as a person starts it, past all that it asks on its first day."""
+    """Start Claude Code as a person does, with the questions of its first start already answered."""
     project = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
     known = {"approved": [KEY[-20:]], "rejected": []}
     settings = {"hasCompletedOnboarding": True, "theme": "dark", "customApiKeyResponses": known}

@@ -1,4 +1,4 @@
-"""Does every real CLI work in the lab, without ralph? What fails here is the lab's fault, or a new version's."""
+"""Every real CLI works in the lab without ralph. A failure here is due to the lab, or to a new version."""
 
 from script import Say, shell, write
 

@@ -1,4 +1,4 @@
-"""Does the scripted model keep to its script, in every protocol?"""
+"""The scripted model follows its script in every protocol."""
 
 import json
 from http.client import BadStatusLine, HTTPConnection, IncompleteRead

@@ -1,5 +1,5 @@
-"""What happens when real agents plan? In the mode in which they only look: a write that their model asks for is
-refused, or put back, and their answer becomes the plan."""
+"""Planning with real agents. They only look: a write that their model asks for is refused or undone, and their answer
+becomes the plan."""
 
 import subprocess
 
@@ -19,7 +19,7 @@ It says hello.
 - [ ] T1 File: hello.txt says hello
 """
 WITHOUT_SHELL = ("gemini", "qwen")
-"""Those that offer their model no shell while it only looks: it could not even try."""
+"""Agents that don't offer their model a shell while it only looks, so it can't even try."""
 
 
 def test_a_real_agent_plans_and_changes_nothing(room, agent):

@@ -1,4 +1,4 @@
-"""Do the real agents finish a fix inside a box? With their own logins and settings, and no host but their model."""
+"""The real agents finish a fix inside a sandbox, with their logins and settings, and no host but their model."""
 
 import json
 import shutil
@@ -60,7 +60,7 @@ def test_a_session_is_continued_inside_a_sandbox(room, agent):
 
 @pytest.mark.parametrize("agent", ["claude"])
 def test_settings_in_a_custom_config_folder_are_protected(room, agent):
-    """Where CLAUDE_CONFIG_DIR is set, the file with its tools and trusted projects lies in that folder."""
+    """If CLAUDE_CONFIG_DIR is set, the file with tools and trusted projects is in that folder."""
     with room() as place:
         folder = place.home / "config"
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""What happens when `ralph run` drives the real agents? Every scenario with every agent: the table in the docs."""
+"""`ralph run` with the real agents: every scenario with every agent, for the table in the docs."""
 
 import os
 import select
@@ -45,7 +45,7 @@ def test_a_claim_after_real_work_is_accepted(room, agent):
         assert ran.left == {}
 
 
-# --model as it is said to the agent, and as the model server hears of it.
+# The value of --model, which the model server gets as well.
 MODELS = {"claude": "claude-haiku-4-5", "codex": "gpt-5.4", "gemini": "gemini-2.5-flash", "opencode": "lab/lab"}
 
 
@@ -127,7 +127,7 @@ def test_ralph_waits_until_a_usage_limit_ends(room, agent):
 
 
 def on_subscription(place) -> None:
-    """Claude Code knows of limits that reset when it runs on a subscription, not on a key."""
+    """Claude Code reports when a limit resets if it runs on a subscription, not on a key."""
     if place.agent == "claude":
         place.env["CLAUDE_CODE_OAUTH_TOKEN"] = "sk-ant-oat01-made-up-for-the-tests"
         del place.env["ANTHROPIC_API_KEY"]
@@ -149,7 +149,7 @@ def test_a_request_to_an_overloaded_model_is_retried(room, agent):
 
 @scenario("connection lost")
 def test_an_incomplete_answer_is_not_a_claim(room, agent, note):
-    # Qwen asks the model to continue after the half that it has, so that what was said counts there.
+    # Qwen asks the model to continue after the first half, so that its text counts.
     half = "Half a sentence" if agent == "qwen" else f"Half a sentence\n{DONE}\n"
     with room(Cut(half)) as place:
         place.stage.steps += [Cut(), write(place.workspace / "made.txt", "fixed\n"), Say("More to do."), Say(DONE)]
@@ -208,7 +208,7 @@ def test_nothing_survives_the_death_of_ralph(room):
 
 
 def start_a_stubborn_tool(place, *words):
-    """ralph in the middle of a tool call that never ends, and that has put a process out of everyone's sight."""
+    """Start ralph with a tool call that never ends, and that has started a hidden process."""
     fifo = place.workspace.parent / "up"
     os.mkfifo(fifo)
     place.play(shell(f"setsid sleep 3401 & echo up > {fifo}; sleep 3402"), Say(DONE))

@@ -1,4 +1,4 @@
-"""A real agent reviews another's work, says that it is blocked, and is understood when its provider refuses it."""
+"""A real agent reviews another's work, reports that it is blocked, and is understood when its provider refuses it."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A supervised task ends done with the real agents as they are, without leave to do everything."""
+"""A supervised task is done by the real agents with their default permissions."""
 
 import shutil
 import tempfile
@@ -15,7 +15,7 @@ PROMPT = "Add the login page. When everything is done, create the file $TASK_FOL
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """Where no agent may write unless it is told so: some may write in /tmp."""
+    """Return a folder in which no agent may write by default: some may write in /tmp."""
     folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
     yield folder
     shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""How does each agent's provider refuse? The same trouble, in the form that this agent knows, and gives up on soon."""
+"""Errors of a provider, each in the form that the agent knows and soon gives up on."""
 
 from datetime import UTC, datetime
 
@@ -17,7 +17,7 @@ def overloaded(agent: str) -> Fail:
 
 
 def limited(agent: str, until: float) -> Fail:
-    """A usage limit that ends at `until`. Who has no word for the moment is told of the limit only."""
+    """Return a usage limit that ends at `until`, if the agent's protocol can state the time."""
     match agent:
         case "claude":
             return Fail(429, "This request would exceed your account's rate limit.", headers=_unified(until))
@@ -39,7 +39,7 @@ def limited(agent: str, until: float) -> Fail:
 
 
 def _unified(until: float) -> dict[str, str]:
-    """The headers of a subscription's limit."""
+    """Return the headers of a subscription's limit."""
     reset = str(int(until))
     return {
         "anthropic-ratelimit-unified-status": "rejected",

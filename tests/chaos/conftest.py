@@ -1,4 +1,4 @@
-"""A run that is killed again and again, and what must be true of it after each time."""
+"""A run that is killed again and again, and the guarantees that are checked after each kill."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-# "both": ralph and its keeper at once, as `pkill` with a pattern that hits everybody does.
+# "both": ralph and its keeper at once, as `pkill` does if its pattern matches both.
 SIGNALS = (signal.SIGKILL,) * 4 + ("both",) * 3 + (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, "twice")
 PATIENCE = 30.0
 FAREWELL = 8.0  # the keeper gives an agent two seconds to end by itself
@@ -28,8 +28,8 @@ echo "step $RALPH_ITERATION"
 
 
 class Victim:
-    """One run in a repository of its own, with an agent that works fast and leaves processes behind. Its work is
-    committed: on the user's branch, or on one of its own in a worktree."""
+    """One run in its own repository, with an agent that works fast and leaves processes behind. Its work is committed
+    to the user's branch, or to a branch of a worktree."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.seed, self.random = seed, random.Random(seed)
@@ -66,11 +66,11 @@ class Victim:
         return done.stdout
 
     def live(self) -> None:
-        """Starts or resumes the run, ends it at a random moment, and looks at what is left."""
+        """Start or resume the run, end it at a random moment, and check what is left."""
         process = self._start()
         chosen = self.random.choice(SIGNALS)
         while chosen not in (signal.SIGKILL, "both") and process.poll() is None and not hears_signals(process.pid):
-            time.sleep(0.001)  # while Python itself starts, no handler of ours can be there
+            time.sleep(0.001)  # while Python starts, ralph has not installed its handler yet
         self._wait_for_the_moment(process)
         with suppress(ProcessLookupError):
             if chosen == "both":
@@ -86,7 +86,7 @@ class Victim:
         assert b"internal error" not in said, said.decode()
         assert b"Traceback" not in said, said.decode()
         assert not ended_by_itself or process.returncode == 1, f"{process.pid}: {said.decode()}"
-        self.is_abandoned = self.is_abandoned or chosen == "both"  # nobody is left who would end anything
+        self.is_abandoned = self.is_abandoned or chosen == "both"  # no process is left that would end the others
         if chosen == "both":
             self.orphans += len(processes_with(self.nap))
             if self.random.random() < 0.5:
@@ -122,7 +122,7 @@ class Victim:
         )
 
     def _wait_for_the_moment(self, process: "subprocess.Popen[bytes]") -> None:
-        """Either any moment, or one shortly after something was written down."""
+        """Wait for a random moment, or until shortly after something was written."""
         if self.random.random() < 0.4 or not self.journal:
             time.sleep(self.random.uniform(0.0, 0.6))
             return
@@ -136,7 +136,7 @@ class Victim:
 
     @property
     def journal(self) -> Path | None:
-        """Of the run that has begun: one that was killed before that has nothing to continue with."""
+        """Return the journal of the run that has begun; a run that was killed before has nothing to continue."""
         found = self.folder.glob(".ralph/runs/*/journal.ndjson")
         return next((path for path in found if b'{"type":"run_started"' in path.read_bytes()[:100_000]), None)
 
@@ -144,7 +144,7 @@ class Victim:
         return self.journal.stat().st_size if self.journal else 0
 
     def look(self) -> None:
-        """What is promised, whatever happened."""
+        """Check the guarantees that hold whatever happened."""
         self._nothing_survives()
         if self.journal is None:
             return
@@ -170,7 +170,7 @@ class Victim:
         return self.git("log", "--format=%s", f"{first}..{branch}").splitlines() if branch in known else []
 
     def _events(self, path: Path) -> list[dict[str, Any]]:
-        """Every line of the journal; only the last before each new life may be torn."""
+        """Return every line of the journal. Only the last line before each restart may be torn."""
         lines = path.read_bytes().split(b"\n")
         events, torn = [], 0
         for line in filter(None, lines):
@@ -188,7 +188,7 @@ class Victim:
             time.sleep(0.01)
 
     def finish(self) -> None:
-        """Lets the run come to its end, and looks at all that it made."""
+        """Let the run finish, and check everything that it made."""
         self._clean()  # the last kill may have been one of ralph and its keeper
         self.look()
         done = len(self.recorded)
@@ -211,7 +211,7 @@ class Victim:
 
 
 def kill_together(pid: int) -> None:
-    """A run and its keeper, so that neither gets to see what happens to the other."""
+    """Stop a run and its keeper, so that neither notices what happens to the other."""
     os.kill(pid, signal.SIGSTOP)
     with suppress(OSError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():

@@ -41,7 +41,7 @@ POINTS = ("task_started", "task_ready", "gate_started", "gate_finished", "task_m
 
 
 class Sufferer:
-    """One work in a repository of its own."""
+    """One backlog run in its own repository."""
 
     def __init__(self, folder: Path, seed: int, tasks: int = TASKS, hot: int = 3) -> None:
         self.seed, self.random = seed, random.Random(seed)
@@ -83,7 +83,7 @@ class Sufferer:
         return done.stdout.rstrip("\n")
 
     def _mine(self) -> tuple[str, ...]:
-        """All that belongs to the user."""
+        """Return everything that belongs to the user."""
         words = ("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads/main", "refs/tags", "refs/stash")
         files = [(path.name, path.read_text()) for path in sorted(self.folder.iterdir()) if path.is_file()]
         return self.git("status", "--porcelain"), self.git(*words), self.git("diff", "--cached"), str(files)
@@ -110,8 +110,10 @@ class Sufferer:
         )
 
     def live(self, most: int) -> int:
-        """One life of the coordinator, with kills around it. Its exit code: 0 where all has merged, 1 where the rest
-        was killed too often and is parked."""
+        """Run the coordinator once, and kill processes around it.
+
+        Return its exit code: 0 if everything is merged, 1 if the rest was killed too often and is parked.
+        """
         process = self.start()
         while process.poll() is None and sum(self.kills.values()) < most:
             self._wait_for_the_moment(process)
@@ -142,7 +144,7 @@ class Sufferer:
                 process.kill()
 
     def _wait_for_the_moment(self, process: "subprocess.Popen[bytes]") -> None:
-        """Any moment, or right after something was written down."""
+        """Wait for a random moment, or until something was written."""
         if self.random.random() < 0.5 or self.journal is None:
             time.sleep(self.random.uniform(0.0, 0.7))
             return
@@ -191,7 +193,7 @@ class Sufferer:
         return told
 
     def finish(self) -> None:
-        """Lets it come to its end. Anyone who was killed too often is parked, and is tried again."""
+        """Let the backlog run finish, and retry tasks that were parked because they were killed too often."""
         for _ in range(10):
             process = self.start()
             said = self._last_words(process, 300).decode()
@@ -210,7 +212,7 @@ class Sufferer:
         return {row["key"]: row["state"] for row in map(json.loads, done.stdout.splitlines())}
 
     def audit(self, tmp: Path) -> int:
-        """What is promised. How many commits were checked."""
+        """Check the guarantees; return how many commits were checked."""
         target = self.git("branch", "--list", "--format=%(refname:short)", "ralph/*/merged")
         assert "\n" not in target
         words = ("log", "--first-parent", "--format=%(trailers:key=Ralph-Task,valueonly)", target)
@@ -233,8 +235,8 @@ class Sufferer:
 
 
 def without_keepers(pids: Iterable[int]) -> list[int]:
-    """Those of ralph that are no children of others among them: a keeper looks like its ralph until it has got its own
-    name, and anyone who kills it ends that run."""
+    """Return the processes of ralph without children of others among them: a keeper looks like its ralph until it has
+    set its name, and killing it would end that run."""
     found, parents = [*pids], dict[int, int]()
     for pid in found:
         with suppress(OSError):
@@ -271,8 +273,7 @@ def test_a_backlog_that_is_killed_again_and_again_completes(tmp_path: Path, caps
 
 @pytest.mark.timeout(900)
 def test_thirty_tasks_of_which_half_change_the_same_line_are_merged(tmp_path: Path) -> None:
-    """Nobody is killed; every commit of the target is checked again in the morning. RALPH_CHAOS_NIGHT=12 is a short
-    one."""
+    """Kill nothing; check every commit of the target again at the end. RALPH_CHAOS_NIGHT=12 is a short night."""
     night = Sufferer(tmp_path / "night", SEED, tasks=NIGHT, hot=2)
     night.finish()
     night.nothing_survives()

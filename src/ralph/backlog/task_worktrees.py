@@ -14,7 +14,7 @@ from ralph.backlog.work_order import WorkOrder
 from ralph.errors import UserError
 from ralph.git import merging, worktrees
 from ralph.git.client import Git
-from ralph.git.locks import remove_stale_locks, remove_stale_packed_refs_lock, remove_stale_ref_locks
+from ralph.git.locks import remove_stale_locks, remove_stale_ref_locks
 from ralph.git.remote import GitSettings, Remote, push_refusal, refuse_changed_push
 from ralph.git.worktree_setup import is_prepared
 from ralph.git.worktrees import Worktree, worktree_lock
@@ -90,7 +90,6 @@ def clear_leftovers(order: WorkOrder, repository: Git, merged: dict[str, str], i
         left = {name.removeprefix(prefix) for name in answer.out.decode("utf-8", "replace").split()} & {*merged}
         if not left and not answer.code:
             break
-        remove_stale_packed_refs_lock(repository)
         clear(order, repository, {key: merged[key] for key in left})
     if is_done:
         _remove(order.gate_worktree(repository))

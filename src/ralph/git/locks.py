@@ -62,11 +62,6 @@ def remove_stale_ref_locks(git: Git, *refs: str) -> None:
             git.run("update-ref", "--no-deref", ref, git.resolve(ref))
 
 
-def remove_stale_packed_refs_lock(git: Git) -> None:
-    """Remove the lock of a git that was killed while it removed a branch: it blocks every other removal."""
-    remove_stale(os.path.join(git.common_dir, "packed-refs.lock"), age=STALE_PACKED_REFS, time_left=git.time_left)
-
-
 def remove_stale(*locks: str, age: float = STALE, time_left: Callable[[], float] = lambda: math.inf) -> bool:
     """Wait until these locks are `age` seconds old, then remove them: no living git can hold them.
 
@@ -106,7 +101,9 @@ def update_refs(git: Git, *changes: str) -> None:
     result = git.try_run(*args, stdin=lines)
     if result.found_lock:
         remove_stale_ref_locks(git, *(change.split()[1] for change in changes))
-        remove_stale_packed_refs_lock(git)
+        # A git that was killed while it removed a branch blocks every other removal.
+        packed = os.path.join(git.common_dir, "packed-refs.lock")
+        remove_stale(packed, age=STALE_PACKED_REFS, time_left=git.time_left)
         result = git.try_run(*args, stdin=lines)
     if result.code:
         raise git_error(args, result)

@@ -6,6 +6,7 @@ Every step can be repeated. No record is kept: a branch is merged if it is in th
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from msgspec import Struct
@@ -13,9 +14,9 @@ from msgspec import Struct
 from ralph.core.backlog import Conflict
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.git.client import Git, git_error, version_line
+from ralph.git.client import Git, GitError, git_error, version_line
 from ralph.git.index import TreeEntry, display_path, tree_with
-from ralph.git.locks import LOCKED_REF, remove_reflog_links, remove_stale, remove_stale_ref_locks
+from ralph.git.locks import LOCKED_REF, remove_reflog_links, remove_stale, update_refs
 
 OLDEST_GIT = (2, 38)  # the first with `merge-tree --write-tree`
 INTERMEDIATE = "an intermediate merge"  # message of a commit that no branch points to
@@ -245,16 +246,10 @@ def move_target(git: Git, ref: str, new: str, old: str) -> Literal["moved", "los
 
 def delete_branches(git: Git, tips: Mapping[str, str]) -> None:
     """Delete branches that only ralph writes, if they still point to these commits."""
-    here = {name: tip for name, tip in tips.items() if git.resolve(f"refs/heads/{name}") == tip}
-    if here and not _try_delete(git, here):
-        remove_stale_ref_locks(git, *(f"refs/heads/{name}" for name in here))
-        for name, tip in here.items():  # if one of them has moved, delete the others
-            _try_delete(git, {name: tip})
-
-
-def _try_delete(git: Git, tips: Mapping[str, str]) -> bool:
-    lines = "".join(f"delete refs/heads/{name} {tip}\n" for name, tip in tips.items())
-    return not git.try_run("update-ref", "--no-deref", "--stdin", stdin=lines.encode()).code
+    for name, tip in tips.items():
+        if git.resolve(f"refs/heads/{name}") == tip:
+            with suppress(GitError):  # it has just moved, or git was killed
+                update_refs(git, f"delete refs/heads/{name} {tip}")
 
 
 def files_with_markers(git: Git, commit: str, files: Sequence[str]) -> tuple[str, ...]:

@@ -367,6 +367,14 @@ def test_the_help_lists_every_command(on_screen: OnScreen, shown: Show, typed: T
     on_screen(scenario, size=(80, 40))
 
 
+def test_the_help_begins_with_its_first_line(on_screen: OnScreen, shown: Show, typed: Typed) -> None:
+    async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
+        await typed(pilot, "/help")
+        assert "A line without a leading slash is a goal" in shown(app)
+
+    on_screen(scenario, size=(80, 24))
+
+
 def test_ctrl_c_quits_if_no_run_was_started_here(busy: Any, on_screen: OnScreen) -> None:
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         await pilot.press("ctrl+c")

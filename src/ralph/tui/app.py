@@ -150,7 +150,7 @@ class RalphApp(App[list[str]]):
         if self._watched:
             self._watched.close()
             self._watched = None
-        self.on_pane_resized()
+        self.on_scroll_log_resized()
 
     def _draw_stream(self) -> None:
         """Draw the lines of the chosen run at the current width."""
@@ -176,7 +176,7 @@ class RalphApp(App[list[str]]):
             self.stream.add_lines(lines)
             self._draw_facts()
 
-    def on_pane_resized(self) -> None:
+    def on_scroll_log_resized(self) -> None:
         self.on_descendant_focus()
         self._draw_top()
         self._draw_stream()

@@ -39,9 +39,6 @@ def to_text(lines: Sequence[str]) -> Text:
 class Pane(Static):
     """Shows a few lines; what does not fit is cut."""
 
-    class Resized(Message):
-        """The pane has a new size, so other lines may fit."""
-
     def __init__(self, id: str) -> None:  # noqa: A002 - textual's name for it
         super().__init__(id=id, markup=False)
         self.lines: list[str] = []
@@ -52,22 +49,27 @@ class Pane(Static):
             self.lines = list(lines)
             self.update(to_text(self.lines))
 
-    def on_resize(self) -> None:
-        self.post_message(self.Resized())
-
 
 class ScrollLog(RichLog):
     """A log that can be scrolled. New lines scroll into view unless the user has scrolled up."""
 
+    class Resized(Message):
+        """The log has a new size, and so have the panes around it."""
+
     def __init__(self, id: str) -> None:  # noqa: A002 - textual's name for it
         super().__init__(id=id, max_lines=MAX_LINES, min_width=0)
 
-    def replace_lines(self, lines: Sequence[str]) -> None:
-        self.clear()
-        self.add_lines(lines, follow=True)
+    def on_resize(self, event: events.Resize) -> None:
+        self.post_message(self.Resized())
 
-    def add_lines(self, lines: Sequence[str], follow: bool = False) -> None:
-        follow = follow or self.is_vertical_scroll_end
+    def replace_lines(self, lines: Sequence[str], scroll_end: bool = True) -> None:
+        self.clear()
+        if lines:
+            self.write(to_text(lines), shrink=False, scroll_end=scroll_end)
+        self.count_lines_below()
+
+    def add_lines(self, lines: Sequence[str]) -> None:
+        follow = self.is_vertical_scroll_end
         dropped = len(self.lines) + len(lines) - MAX_LINES
         if lines:
             self.write(to_text(lines), shrink=False, scroll_end=follow)
@@ -98,9 +100,6 @@ class RunList(OptionList):
                     self.replace_option_prompt(str(old.id), new.prompt)
             if chosen in rows:
                 self.highlighted = self.get_option_index(chosen)
-
-    def on_resize(self) -> None:
-        self.post_message(Pane.Resized())
 
 
 MAX_HISTORY = 200
@@ -192,7 +191,7 @@ class TextScreen(ModalScreen[None]):
 
     def show_text(self, title: str, lines: Sequence[str]) -> None:
         self._title.show([self._style.paint("title", cut(title, self.app.size.width))])
-        self._text.replace_lines(lines)
+        self._text.replace_lines(lines, scroll_end=False)
         self._text.scroll_home(animate=False)
 
     def action_close(self) -> None:

@@ -11,7 +11,6 @@ from ralph.core.text import one_line, short
 
 GOAL_SHOWN = 500
 REASON_SHOWN = 500
-SHARES_SHOWN = 24
 
 STOP_REQUEST = "a request to stop"
 """Takes the place of the signal's name if `ralph stop` ends a run that ignores signals."""
@@ -24,8 +23,7 @@ class RunSummary(Struct, omit_defaults=True, kw_only=True):
 
     - `pid`, `start` and `host` identify the process that plays the run.
     - `finished` counts the iterations.
-    - `checks` and `checks_passed` are counts of the last iteration, and `shares` the percentages of checks that passed
-      in the latest ones.
+    - `checks` and `checks_passed` are counts of the last iteration.
     - `waits` is the reason for a wait until `until`.
     - `paused` is the reason for waiting for a person, who must answer a question if it `asks`.
     - `stopping`: the run ends after the current turn.
@@ -58,7 +56,6 @@ class RunSummary(Struct, omit_defaults=True, kw_only=True):
     finished: int = 0
     checks: int = 0
     checks_passed: int = 0
-    shares: tuple[int, ...] = ()
     cost_usd: float | None = None
     tokens: int = 0
     waits: str = ""
@@ -97,15 +94,12 @@ def after(facts: Summary, event: e.Event, at: float) -> Summary:
             goal, began = one_line(event.goal, GOAL_SHOWN), facts.began or at
             return replace(facts, **known, **_NOT_ENDED, goal=goal, began=began, changed=at)
         case e.IterationFinished():
-            checks, failed = event.record.checks, event.record.turn.failure is not None
-            passed = sum(check.passed for check in checks)
-            share = 0 if failed else 100 * passed // len(checks) if checks else 100
+            checks = event.record.checks
             return replace(
                 _spent(facts, event.record.usage),
                 finished=event.iteration,
                 checks=len(checks),
-                checks_passed=passed,
-                shares=(*facts.shares, share)[-SHARES_SHOWN:],
+                checks_passed=sum(check.passed for check in checks),
                 waits="",
                 given=0,
                 changed=at,

@@ -21,11 +21,6 @@ from ralph.history.run_history import CheckResult, PastIteration, ReviewResult, 
 MAX_NUMBER = 10**15  # a forged journal may hold any number
 
 
-def portion(part: float, whole: float) -> float:
-    """Return a share limited to 0…1: a forged journal may contain any number."""
-    return min(max(0.0, part / whole), 1.0) if whole > 0 else 0.0
-
-
 def duration(seconds: float) -> str:
     """Return `0.04s`, `1.2s`, `45s`, `6m7s`, `1h4m`, `2d3h`."""
     if seconds < 0.095:

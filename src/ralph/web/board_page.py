@@ -9,7 +9,7 @@ from ralph.core.backlog import Job
 from ralph.core.text import one_line, plural, short
 from ralph.history.states import state_of
 from ralph.show.plots import Html, element, joined, prose
-from ralph.show.words import duration, moment, money, nickname, portion, why_ended
+from ralph.show.words import duration, moment, money, nickname, why_ended
 from ralph.web.access import Level
 from ralph.web.pieces import (
     Frame,
@@ -31,7 +31,6 @@ from ralph.web.watching import RunSeen, Survey, limits_of
 CARDS_SHOWN, NEEDS_SHOWN = 24, 8  # per column; the rest is collapsed
 NOTHING_RUNNING, NO_RUNS = "No run is running.", "No runs yet: start one with `ralph loop` in a terminal."
 QUEUED = ("queued", "waiting", "blocked", "held")
-_MAX_BARS = 24
 _LEVEL_TEXTS = {
     Level.LOOK: "This browser will see all runs on this machine.",
     Level.STEER: "This browser will see all runs on this machine, and can answer, tell, pause, resume and stop them.",
@@ -121,7 +120,6 @@ def card(seen: RunSeen, frame: Frame) -> Html:
     said = f"iteration {present.iteration}" + (f" of {present.max_iterations}" if present.max_iterations else "")
     if run.facts.kind == "work":
         said = f"{present.checks_passed} of {plural(present.checks, 'task')} merged"
-    way = element("p.way", bars(seen), element("span.soft", said))
     goal = element("h3", element("a.cover", short(present.goal, 220) or run.id, href=frame.run(run.id)))
     asked = answer_forms(seen, frame, 1)
     tone, acts = "", []
@@ -130,7 +128,7 @@ def card(seen: RunSeen, frame: Frame) -> Html:
     if present.needs_you and not run.is_alive:
         acts = ending_buttons(seen, frame, can_accept=present.mergeable and present.state == "done")
     now = element("p.now", activity(seen))
-    shown = [first, goal, way, _facts(seen), now, asked, element("div.acts", acts) if acts else None]
+    shown = [first, goal, element("p.way", said), _facts(seen), now, asked, element("div.acts", acts) if acts else None]
     return element("li", *shown, class_=f"card one-run {tone}".strip())
 
 
@@ -152,22 +150,6 @@ def state_badge(seen: RunSeen) -> Html:
     text = present.state if present.verified else "done (unverified)"
     is_pausing = present.pausing and present.state == "running"
     return badge(state_of(present.label).tone, "running, pausing" if is_pausing else text)
-
-
-def bars(seen: RunSeen) -> Html | None:
-    """Draw a bar per iteration, as high as the share of its checks that passed."""
-    shares = seen.run.facts.shares[-_MAX_BARS:]
-    if not shares:
-        return None
-    rects = []
-    for at, passed in enumerate(shares):
-        high = max(20 * portion(passed, 100), 2.5)
-        column = {"x": str(at * 7), "width": "5", "rx": "1.5"}
-        back, front = "good-bg" if passed == 100 else "bad-bg", "good" if passed else "bad"
-        rects.append(element(f"rect.f-{back}", y="0", height="20", **column))
-        rects.append(element(f"rect.f-{front}", y=f"{20 - high:.1f}", height=f"{high:.1f}", **column))
-    wide = str(7 * len(shares))
-    return element("svg.bars", rects, viewBox=f"0 0 {wide} 20", width=wide, height="20", aria_hidden="true")
 
 
 def _facts(seen: RunSeen) -> Html:

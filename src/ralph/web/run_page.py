@@ -19,7 +19,7 @@ from ralph.show import report_tables as tables
 from ralph.show.needs import Action, command, needs
 from ralph.show.plots import Html, element, joined, prose
 from ralph.show.report import report_body
-from ralph.show.words import cost, done_when, duration, money, nickname, portion
+from ralph.show.words import cost, done_when, duration, money, nickname
 from ralph.store.folder import load_exam_outputs, read_log
 from ralph.store.register import Listed
 from ralph.web.board_page import activity, answer_forms, ending_buttons, state_badge
@@ -160,7 +160,7 @@ def time_meter(seen: RunSeen, cap: float | None) -> Html:
 
 def meter(name: str, now: float, cap: float | None, *, text: object = None, cap_text: str = "", tone: str = "") -> Html:
     """Return a bar with the used share of a limit. The texts replace the plain numbers."""
-    used = portion(now, cap or 0.0)
+    used = min(max(now / cap, 0.0), 1.0) if cap else 0.0
     hot = " hot" if used >= NEAR_LIMIT and not tone else ""
     rects = [element("rect.rail", width="100", height="4"), element("rect.fill", width=f"{100 * used:.1f}", height="4")]
     shape = {"viewBox": "0 0 100 4", "preserveAspectRatio": "none", "aria_hidden": "true"}

@@ -305,14 +305,6 @@ def locked(folder: Path, left: Callable[[], float] = lambda: LOCK_TIMEOUT) -> It
         os.close(handle)
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a text file atomically. Raises a UserError on failure."""
-    try:
-        replace_file(path, text.encode("utf-8", "surrogateescape"))
-    except OSError as error:
-        raise cannot_use(path, error) from None
-
-
 def cannot_use(path: StrPath, error: OSError) -> UserError:
     return UserError(f"cannot use {path}: {error.strerror or error}", "check the folder and its permissions")
 

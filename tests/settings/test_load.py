@@ -8,7 +8,8 @@ import pytest
 
 from ralph.errors import UserError
 from ralph.settings import PRESETS, CheckCommand, Settings, load
-from ralph.settings.load import PARSERS, merge, settings_files
+from ralph.settings.load import merge, settings_files
+from ralph.settings.validate import metas_of
 
 
 def test_without_settings_files_the_defaults_of_the_guardrails_preset_apply(files: Any) -> None:
@@ -140,12 +141,20 @@ def test_fail_actions_may_be_in_lower_case_and_default_to_append(files: Any) -> 
     assert guardrails[0]["failAction"] == "prepend", "what the caller gave must not change"
 
 
-@pytest.mark.parametrize("name", PARSERS)
+PARSED = [
+    field.encode_name
+    for field in msgspec.structs.fields(Settings)
+    if any(meta.extra and "parse" in meta.extra for meta in metas_of(field.type))
+]
+
+
+@pytest.mark.parametrize("name", PARSED)
 def test_durations_and_sizes_may_be_numbers_or_text(files: Any, name: str) -> None:
     field = next(field.name for field in msgspec.structs.fields(Settings) if field.encode_name == name)
     text = "2kB" if name == "maxLog" else "33m20s"
     assert getattr(files.load(**{name: text}).settings, field) == 2000
     assert getattr(files.write(project={name: 2000}).load().settings, field) == 2000
+    assert getattr(files.write(project={field: text}).load().settings, field) == 2000, "in snake case"
 
 
 def test_without_prompts_there_is_one_review_of_the_change(files: Any) -> None:

@@ -20,7 +20,11 @@ Refusal = Callable[[str | bytes], list[str]]
     [
         ('{"guardrial": []}', ':1: guardrial: unknown key; did you mean "checks"?'),
         ('{\n  "agent": {"comand": "x"}\n}', ':2: agent.comand: unknown key; did you mean "command"?'),
-        ('{"max_failures": 1}', ':1: max_failures: unknown key; did you mean "maxFailures"?'),
+        ('{"max_failure": 1}', ':1: max_failure: unknown key; did you mean "maxFailures"?'),
+        (
+            '{"maxFailures": 1,\n "max_failures": 2}',
+            ':2: max_failures: "maxFailures" and "max_failures" are the same key: remove one of them',
+        ),
         ('{"maxIterations": 1}', ':1: maxIterations: unknown key; did you mean "maximumIterations"?'),
         ('{"check": []}', ':1: check: unknown key; did you mean "checks"?'),
         (

@@ -2,21 +2,20 @@
 the command line."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core.model import FailAction
 from ralph.errors import UserError
 from ralph.files import config_folder
 from ralph.settings.read import Document, SettingsLayer, read_file
-from ralph.settings.schema import CustomAgent, Settings, parse_duration
-from ralph.settings.validate import KeyPath, Problem, field_types, find_problems, metas_of
+from ralph.settings.schema import AgentChoice, CheckCommand, CustomAgent, ExamCommand, Protection, Settings
+from ralph.settings.validate import KeyPath, Problem, bare_type, field_types, find_problems, is_struct, metas_of
 
 PRESETS: dict[str, dict[str, Any]] = {
     "guardrails": {"until": ["response:DONE"], "maximumIterations": 10},
@@ -34,6 +33,20 @@ PRESETS: dict[str, dict[str, Any]] = {
         "pollInterval": 1,
     },
 }
+
+
+ALIASES = {
+    "guardrails": "checks",
+    **{name: key for name, key in zip(Settings.__struct_fields__, field_types(Settings), strict=True) if name != key},
+}
+"""Other names of settings: `guardrails`, and each key in snake case."""
+SHORT_FORMS: dict[Any, tuple[type, str]] = {
+    AgentChoice: (str, "command"),
+    CheckCommand: (str, "command"),
+    ExamCommand: (str, "command"),
+    Protection: (list, "globs"),
+}
+"""What may stand for an object, and the key whose value it is."""
 
 
 class LoadedSettings(Struct, frozen=True):
@@ -115,50 +128,38 @@ def merge(*documents: Document) -> Document:
 
 
 def normalize(layer: SettingsLayer) -> SettingsLayer:
-    """Expand short forms. A value that can't be parsed stays, and is refused later."""
+    """Give every setting its key of settings.json, and expand short forms."""
     document, file_keys, problems = dict(layer.document), dict(layer.file_keys), list(layer.problems)
-    for old, key in {"guardrails": "checks", **layer.aliases}.items():
+    for old, key in {**ALIASES, **layer.aliases}.items():
         if old in document and key in document:
             problems.append(Problem((old,), f'"{key}" and "{old}" are the same key: remove one of them'))
             del document[old]
         elif old in document:
             file_keys[key] = old
             document = {key if name == old else name: value for name, value in document.items()}
-    for name, parse in PARSERS.items():
-        if isinstance(document.get(name), str):
+    return replace(layer, document=_expand(document, Settings), file_keys=file_keys, problems=tuple(problems))
+
+
+def _expand(value: Any, kind: Any) -> Any:
+    """Return a value with its short forms expanded. A value of another type stays, and is refused later."""
+    bare = bare_type(kind)
+    expected, key = SHORT_FORMS.get(bare, (None, ""))
+    if expected and isinstance(value, expected):
+        value = {key: value}
+    if is_struct(bare) and isinstance(value, dict):
+        types = field_types(bare)
+        names: dict[str, str] = dict(zip(bare.__struct_fields__, types, strict=True))
+        renamed = {str(names.get(name, name)): item for name, item in value.items()}
+        return {name: _expand(item, types.get(name)) for name, item in renamed.items()}
+    if get_origin(bare) is tuple and isinstance(value, list):
+        return [_expand(item, get_args(bare)[0]) for item in value]
+    if get_origin(bare) is Literal and isinstance(value, str):
+        return next((choice for choice in get_args(bare) if choice.lower() == value.lower()), value)
+    if isinstance(value, str):
+        for parse in (meta.extra["parse"] for meta in metas_of(kind) if meta.extra and "parse" in meta.extra):
             with suppress(UserError):
-                document[name] = parse(document[name])
-    if isinstance(document.get("protect"), list):
-        document["protect"] = {"globs": document["protect"]}
-    if isinstance(document.get("agent"), str):
-        document["agent"] = {"command": document["agent"]}
-    for name in ("checks", "exams"):
-        if isinstance(document.get(name), list):
-            document[name] = [_normalize_command(command) for command in document[name]]
-    return replace(layer, document=document, file_keys=file_keys, problems=tuple(problems))
-
-
-def _normalize_command(command: Any) -> Any:
-    if isinstance(command, str):
-        return {"command": command}
-    if not isinstance(command, dict):
-        return command
-    command = dict(command)
-    if (action := str(command.get("failAction")).upper()) in get_args(FailAction):
-        command["failAction"] = action
-    if isinstance(command.get("timeout"), str):
-        with suppress(UserError):
-            command["timeout"] = parse_duration(command["timeout"])
-    return command
-
-
-PARSERS: dict[str, Callable[[str], float]] = {
-    name: meta.extra["parse"]
-    for name, kind in field_types(Settings).items()
-    for meta in metas_of(kind)
-    if meta.extra and "parse" in meta.extra
-}
-"""The parser of each setting that may be given as text instead of a number."""
+                return parse(value)
+    return value
 
 
 def _with_claim(document: Document) -> Document:

@@ -1,7 +1,6 @@
 """Read a settings file, JSON or YAML: its document in the keys of settings.json, and the problems in it.
 
 A YAML file is for `ralph loop -c`. If it has a section `ralph_loop`, the rest of the file belongs to other programs.
-Its keys may be in snake case.
 """
 
 import json
@@ -10,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from ralph.core.text import clean, one_line
 from ralph.files import read_given
-from ralph.settings.schema import NotBlank, Settings
-from ralph.settings.validate import KeyPath, Problem, bare_type, field_types, find_problems, is_struct, show_value
+from ralph.settings.schema import NotBlank
+from ralph.settings.validate import KeyPath, Problem, find_problems, show_value
 
 MAX_FILE = 1 << 18  # bytes: PyYAML needs seconds for a megabyte
 SECTION = "ralph_loop"
@@ -108,9 +107,6 @@ def _read_yaml(name: str, text: str) -> SettingsLayer:
     section: KeyPath = (SECTION,) if SECTION in document else ()
     settings = (document[SECTION] or {}) if section else document
     _require_object(settings, f"{SECTION}: ", lines.get(section, 0))
-    fields = zip(field_types(Settings), Settings.__struct_fields__, strict=True)
-    file_keys = {key: name for key, name in fields if name in settings}
-    settings = _rename_keys(settings, Settings)
     depth = len(section)
     problems = [Problem(key[depth:], "given twice") for key in repeated if key[:depth] == section]
     for key, kind in SECTION_TYPES.items():
@@ -127,7 +123,6 @@ def _read_yaml(name: str, text: str) -> SettingsLayer:
         problems=tuple(problems),
         aliases=YAML_ALIASES,
         section=section,
-        file_keys=file_keys,
         lines=lambda: lines,
         ignored=tuple(key for key in document if section and key != SECTION),
     )
@@ -136,19 +131,6 @@ def _read_yaml(name: str, text: str) -> SettingsLayer:
 def _require_object(value: object, where: str = "", line: int = 0) -> None:
     if not isinstance(value, dict):
         raise _BadFileError(f"{where}expected an object, got {show_value(value)}", line)
-
-
-def _rename_keys(value: Any, kind: Any) -> Any:
-    """Return a value with the names of fields replaced by their keys in settings.json."""
-    bare = bare_type(kind)
-    if is_struct(bare) and isinstance(value, dict):
-        types = field_types(bare)
-        names: dict[str, str] = dict(zip(bare.__struct_fields__, types, strict=True))
-        renamed = {str(names.get(key, key)): item for key, item in value.items()}
-        return {key: _rename_keys(item, types.get(key)) for key, item in renamed.items()}
-    if get_origin(bare) is tuple and isinstance(value, list):
-        return [_rename_keys(item, get_args(bare)[0]) for item in value]
-    return value
 
 
 def relative_path(path: Path) -> str:

@@ -22,7 +22,7 @@ from ralph.core.model import Usage
 from ralph.core.rules import WAIT_FILE
 from ralph.core.text import escaped
 from ralph.errors import UserError
-from ralph.files import cannot_use, make_folder, open_file, read_file, read_given, replace_text
+from ralph.files import cannot_use, make_folder, open_file, read_file, read_given, replace_file
 from ralph.process.descendants import is_living, own_start
 from ralph.supervise.bus import MessageBus, timestamp, unique_name
 
@@ -147,8 +147,9 @@ class TaskFolder:
         return self._save_run(replace(self.load_run(run_id), **fields))
 
     def _save_run(self, run: RunInfo) -> RunInfo:
-        text = escaped(msgspec.json.format(msgspec.json.encode(run), indent=2)).decode()
-        replace_text(self.runs / run.run_id / RUN_FILE, f"{text}\n")
+        path = self.runs / run.run_id / RUN_FILE
+        with _reporting(path):
+            replace_file(path, escaped(msgspec.json.format(msgspec.json.encode(run), indent=2)) + b"\n")
         return run
 
     def list_runs(self) -> list[RunInfo]:

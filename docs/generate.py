@@ -1,4 +1,4 @@
-"""Writes the reference from the code: `python docs/generate.py`, or `--check` to see whether it is up to date."""
+"""Write the reference from the code: `python docs/generate.py`, or `--check` to see whether it is up to date."""
 
 import inspect
 import re
@@ -22,11 +22,11 @@ from ralph.settings.validate import bare_type, describe_type, is_struct, metas_o
 FOLDER = Path(__file__).parent / "reference"
 
 
-SHARED_BY = 3  # an option that so many commands have in the same words is listed once, at the top
+SHARED_BY = 3  # an option that this many commands have with the same text is listed once, at the top
 
 
 def commands_reference() -> str:
-    """Every command once, in the order of `ralph help --all`; shared options once."""
+    """Render every command once, in the order of `ralph help --all`, and shared options once."""
     sections = {
         title: {name: command for top in names for name, command in _leaves(top)} for title, names in SECTIONS.items()
     }
@@ -94,7 +94,7 @@ def _cell(text: str) -> str:
 
 
 def python_reference() -> str:
-    """The public names of the package, from their signatures and docstrings."""
+    """Render the public names of the package, from their signatures and docstrings."""
     lines = ["# Python API", "", "Written by `make docs` from the docstrings of `import ralph`.", ""]
     for name in ralph.__all__:
         found = getattr(ralph, name)
@@ -202,14 +202,14 @@ guides explain each part: [checks](../guides/checks.md), [exams](../guides/exams
 
 
 def settings_reference() -> str:
-    """The reference of all settings, as Markdown."""
+    """Render the reference of all settings."""
     sections = [INTRODUCTION, _table("Every setting", Settings, "")]
     sections += [_table(f"`{name}`", kind, f"{kind.__doc__}\n\n") for name, kind in _objects(Settings, "")]
     return "\n".join([*sections, _presets()])
 
 
 def _objects(kind: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """The structs inside a struct, by the name under which they stand."""
+    """Return the structs inside a struct by the name of their field."""
     for field in msgspec.structs.fields(kind):
         bare, name = bare_type(field.type), prefix + field.encode_name
         if get_origin(bare) is tuple:
@@ -245,7 +245,7 @@ def _default(field: Any) -> str:
 
 
 def _value(value: Any, words: str) -> str:
-    """A value as one would write it, given the words for what its field takes."""
+    """Return a value as a user would write it, given the words for what its field takes."""
     if value in (None, "", ()) or is_struct(type(value)):
         return ""
     if words.startswith("a duration"):
@@ -256,7 +256,7 @@ def _value(value: Any, words: str) -> str:
 
 
 def _presets() -> str:
-    """What each preset says, beside the defaults of the others."""
+    """Render the values of each preset next to the defaults of the others."""
     lines = [
         "## Presets",
         "",

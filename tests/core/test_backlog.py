@@ -423,9 +423,9 @@ def test_changing_a_board_takes_time_linear_in_the_number_of_events() -> None:
 
 
 def test_events_do_not_change_a_board_that_was_copied_before() -> None:
-    before = board(job("a"))
-    after = work_events.apply_event(work_events.copy_board(before), work_events.TaskStarted("a", 1, "run"), 1.0)
-    assert (before.jobs["a"].state, after.jobs["a"].state) == ("queued", "working")
+    before = work_events.WorkState(board=board(job("a")))
+    after = work_events.next_state(work_events.copy_state(before), work_events.TaskStarted("a", 1, "run"), 1.0)
+    assert (before.board.jobs["a"].state, after.board.jobs["a"].state) == ("queued", "working")
 
 
 def test_too_many_patterns_to_compare_are_assumed_to_overlap() -> None:

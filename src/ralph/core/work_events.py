@@ -167,10 +167,6 @@ NAMES = event_names(get_args(WorkEvent))
 GATE = ""  # instead of the key of a task
 
 
-def copy_board(board: Board) -> Board:
-    return replace(board, jobs={**board.jobs}, working={**board.working})
-
-
 def apply_event(board: Board, event: object, at: float) -> Board:
     """Return the board after `event`. Its `jobs` and `working` change in place: a copy for each event would be slow."""
     match event:
@@ -251,7 +247,8 @@ class WorkState(Struct, frozen=True, kw_only=True):
 
 
 def copy_state(state: WorkState) -> WorkState:
-    return replace(state, board=copy_board(state.board), holders={**state.holders})
+    board = replace(state.board, jobs={**state.board.jobs}, working={**state.board.working})
+    return replace(state, board=board, holders={**state.holders})
 
 
 def next_state(state: WorkState, event: object, at: float, by: str = "") -> WorkState:

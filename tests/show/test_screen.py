@@ -10,7 +10,6 @@ import pyte
 import pytest
 
 from ralph.core import events as e
-from ralph.core.measuring import Comparison, Metric, Start
 from ralph.core.model import Iteration, Turn, Usage
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import GLYPHS, Outlet, Style
@@ -127,30 +126,6 @@ def test_the_live_line_shows_cost_per_turn_and_todo_progress() -> None:
     terminal.screen.resize(24, 50)
     screen.tick()
     assert terminal.lines[-1] == " iteration 3/10 · 0s · $0.60 · Bash(make)"
-
-
-def test_while_a_number_is_optimised_the_attempts_stay_above_the_live_line() -> None:
-    terminal = Terminal(70)
-    screen = live(terminal)
-    screen(e.RunStarted(goal="faster", preset="tune", agent="a", workspace="/w", max_iterations=9))
-    screen(e.StartMeasured(Start(Metric(), (100.0, 104.0))))
-    for number, kept in ((1, False), (2, True)):
-        gain = 0.25 if kept else -0.25
-        measured = Comparison(before=100, after=100 * (1 - gain), gain=gain, kept=kept)
-        turn = Turn(text=f"IDEA: number {number}")
-        screen(e.IterationStarted(number, 9, "faster"))
-        screen(e.IterationFinished(number, Iteration(number=number, turn=turn, measured=measured)))
-    screen(e.IterationStarted(3, 9, "faster"))
-    screen(e.AgentText("I begin."))
-    assert terminal.lines[-5:] == [
-        "  I begin.",
-        "  attempt  idea      result",
-        "        1  number 1  ✗ dropped: +25.0 % (100 → 125)",
-        "        2  number 2  ✓ kept: −25.0 % (100 → 75)",
-        " iteration 3/9 · 0s · thinking",
-    ]
-    screen.close()
-    assert terminal.lines[-1] == "  I begin."
 
 
 def test_the_end_shows_the_name_of_the_run_and_the_next_commands() -> None:

@@ -7,7 +7,7 @@ from ralph.history.fold import Fold
 from ralph.show.outlet import GLYPHS, Style
 from ralph.show.report import for_review, html
 from ralph.show.report_tables import iterations, staircase, steps_of
-from ralph.show.summary import attempts_table, render_history
+from ralph.show.summary import render_history
 
 
 def tuned() -> Fold:
@@ -44,31 +44,6 @@ def test_kept_attempts_are_dots_dropped_ones_crosses_and_the_noise_is_a_band() -
     assert (drawn.count("<circle"), drawn.count('class="cross"'), drawn.count('class="band"')) == (1, 2, 1)
     assert "dropped: test: exit code 1" in table
     assert "&lt;b&gt;x" in table
-
-
-def test_the_table_of_attempts_shows_the_latest_and_whether_they_were_kept() -> None:
-    lines = attempts_table(tuned().history, Style(GLYPHS), 60, 3)
-
-    assert lines == [
-        "  attempt  idea  result",
-        "        2  <b>x  ✓ kept: −25.0 % (200 → 150)",
-        "        3        ✗ dropped: test: exit code 1",
-    ]
-
-
-def test_in_a_narrow_table_of_attempts_ideas_are_cut_before_results() -> None:
-    fold = tuned()
-    long = Iteration(
-        number=4, turn=Turn(text="IDEA: " + "words " * 9), measured=Comparison(before=9, after=8, gain=0.1)
-    )
-    fold.add(e.IterationFinished(4, long), 9.0)
-    *_, line = attempts_table(fold.history, Style(GLYPHS), 52, 9)
-
-    assert line == "        4  words words…  ✗ dropped: −10.0 % (9 → 8)"
-
-
-def test_other_runs_have_no_table_of_attempts() -> None:
-    assert attempts_table(Fold("run").history, Style(GLYPHS), 60, 9) == []
 
 
 def test_the_green_checks_of_the_start_are_not_mentioned() -> None:

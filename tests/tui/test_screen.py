@@ -9,8 +9,7 @@ from textual.events import Paste
 from textual.pilot import Pilot
 
 from ralph.core import events as e
-from ralph.core.measuring import Comparison, Metric, Start
-from ralph.core.model import Iteration, Turn
+from ralph.core.model import Iteration
 from ralph.store.mailbox import Mailbox
 from ralph.tui.app import RalphApp
 from ralph.tui.draw import tui_style
@@ -86,37 +85,6 @@ def test_a_wide_terminal_has_three_columns(busy: Any, on_screen: OnScreen, shown
         assert shown(app, "runs") == "● k3fa running         3/10\n  Make the parser accept e…"
 
     on_screen(scenario, (140, 40))
-
-
-def test_while_a_number_is_optimised_the_attempts_are_a_table(
-    record: Callable[..., Any], on_screen: OnScreen, shown: Show
-) -> None:
-    run = record("k3fa", e.StartMeasured(Start(Metric(), (100.0, 104.0))))
-
-    def attempt(number: int, gain: float) -> e.IterationFinished:
-        measured = Comparison(before=100, after=100 * (1 - gain), gain=gain, kept=gain > 0)
-        return e.IterationFinished(
-            number, Iteration(number=number, turn=Turn(text=f"IDEA: number {number}"), measured=measured)
-        )
-
-    async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
-        assert not app.screen.query_one("#attempts").display
-        run.tell(attempt(1, -0.25), attempt(2, 0.25))
-        app.read_journal()
-        await pilot.pause()
-        assert shown(app, "attempts").split("\n") == [
-            "  attempt  idea      result",
-            "        1  number 1  ✗ dropped: +25.0 % (100 → 125)",
-            "        2  number 2  ✓ kept: −25.0 % (100 → 75)",
-        ]
-        run.tell(*(attempt(number, -0.1) for number in range(3, 30)))
-        app.read_journal()
-        await pilot.pause()
-        latest = shown(app, "attempts").split("\n")
-        assert len(latest) == 6, "a quarter of the screen"
-        assert "number 29" in latest[-1]
-
-    on_screen(scenario)
 
 
 def test_without_a_run_the_stream_says_how_to_start_one(on_screen: OnScreen, shown: Show, typed: Typed) -> None:

@@ -27,7 +27,7 @@ from ralph.show.outlet import (
     outcome_tone,
     terminal_size,
 )
-from ralph.show.summary import attempts_table, proof_lines, table
+from ralph.show.summary import proof_lines, table
 from ralph.show.turn_lines import VERBOSE, LineLimits
 from ralph.show.words import cut, duration, moment, money, outcome_sentence, whereabouts, wrap
 from ralph.store.folder import load_exam_outputs
@@ -38,7 +38,6 @@ _STOPPING_TIMEOUT = 0.2  # the same for a run that is stopped
 _REDRAW_INTERVAL = 0.1  # seconds
 # The live line is redrawn at once for these, because nothing else shows them.
 _STARTS = (AgentStarted, ToolStarted, CheckStarted, ReviewStarted)
-_ATTEMPTS_SHOWN = 6  # above the live line
 
 
 MAX_RATE = 4_000  # lines a second
@@ -228,9 +227,7 @@ class Screen:
         rows: list[str] = []
         if self._status is not None:
             room = (room or self._room()) - 2
-            attempts = attempts_table(self._fold.history, self._style, room, _ATTEMPTS_SHOWN)
-            rows = ["", *attempts] if attempts else []
-            rows.append(" " + self._status.line(now, room))
+            rows = [" " + self._status.line(now, room)]
             self._drawn_at = now
         written = self._live.write(lines, rows, timeout)
         self._skipped = 0 if written else skipped + len(lines) - (skipped > 0)

@@ -123,15 +123,6 @@ def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
     return lines if len(whole) > 1 else lines[:-1]
 
 
-def attempts_table(history: RunHistory, style: Style, room: int, most: int) -> list[str]:
-    """Return the latest attempts of a run that optimises a number, with a title: what each tried, and its result."""
-    shown = history.whole[-max(most - 1, 1) :]
-    if not history.first_numbers or not shown:
-        return []
-    number, result, idea, *_ = _attempt_columns(shown, history, style.marks)
-    return _render([number, idea, result], [_tone(one) for one in shown], room, style)[:-1]
-
-
 def _render(columns: list[Column], tones: list[str], room: int, style: Style) -> list[str]:
     """Return the titles, a painted row for each tone, and the totals."""
     sizes = _sizes(columns, room)
@@ -148,17 +139,13 @@ def _render(columns: list[Column], tones: list[str], room: int, style: Style) ->
     return [titles, *rows, line("bold", [column.total for column in columns])]
 
 
-def _attempt_columns(shown: list[PastIteration], history: RunHistory, marks: Marks) -> list[Column]:
-    number = Column("Attempt", [str(one.number) for one in shown], kind=".num")
-    result, *others = attempt_columns(shown, history)
-    signs = [marks.passed if one.result == "kept" else marks.failed for one in shown]
-    result.cells = [f"{sign} {cell}" for sign, cell in zip(signs, result.cells, strict=True)]
-    return [number, result, *others]
-
-
 def _columns(shown: list[PastIteration], history: RunHistory, marks: Marks) -> list[Column]:
     if history.first_numbers:
-        return _attempt_columns(shown, history, marks)
+        number = Column("Attempt", [str(one.number) for one in shown], kind=".num")
+        result, *others = attempt_columns(shown, history)
+        signs = [marks.passed if one.result == "kept" else marks.failed for one in shown]
+        result.cells = [f"{sign} {cell}" for sign, cell in zip(signs, result.cells, strict=True)]
+        return [number, result, *others]
     number = Column("#", [str(one.number) for one in shown], kind=".num")
     checks = Column("Checks", [_checks(one, marks) for one in shown], least=20)
     facts = [one for one in iteration_columns(shown, history) if one.title in _FACTS]

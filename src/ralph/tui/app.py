@@ -15,7 +15,6 @@ from ralph.errors import UserError
 from ralph.history.fold import Fold
 from ralph.history.overview import run_now
 from ralph.show.outlet import Style
-from ralph.show.summary import attempts_table
 from ralph.show.words import nickname
 from ralph.tui import draw
 from ralph.tui.slash_commands import TypedCommand, completions, parse_line
@@ -31,7 +30,7 @@ Type a goal below and press enter: it starts a run in this folder. Before that, 
   /ralph 5           loop at most 5 times
   /agent claude      who does the work
   /help              everything else"""
-PANES = ("top", "head", "attempts", "checks", "todo", "menu", "message", "mark", "keys")
+PANES = ("top", "head", "checks", "todo", "menu", "message", "mark", "keys")
 READ_INTERVAL = 0.25
 MAX_MENU = 8  # rows
 MESSAGE_SECONDS = 10
@@ -80,7 +79,7 @@ class RalphApp(App[list[str]]):
 
     def compose(self) -> ComposeResult:
         panes = self._panes
-        main = Vertical(panes["head"], panes["attempts"], self.stream, id="main")
+        main = Vertical(panes["head"], self.stream, id="main")
         facts = Vertical(panes["checks"], panes["todo"], id="facts")
         yield panes["top"]
         yield Container(self.runs, main, facts, id="panes")
@@ -209,13 +208,8 @@ class RalphApp(App[list[str]]):
         pane.show(draw.head(run_now(self.state.run, now), now, columns, self.style) if self._watched else [])
 
     def _draw_facts(self) -> None:
-        """Draw the panes around the stream: attempts to improve a number, checks and the todo list."""
+        """Draw the panes beside the stream: checks and the todo list."""
         fold = self._watched.fold if self._watched else Fold("")
-        pane = self._panes["attempts"]
-        history = fold.history
-        pane.display = history.first_numbers is not None and bool(history.whole)
-        pane.show(attempts_table(history, self.style, self.stream.size.width, self.size.height // 4))
-        pane.styles.height = len(pane.lines)
         pane, known = self._panes["checks"], fold.last_results
         passed = sum(bool(one and one.passed and name not in fold.running) for name, one in known.items())
         lines = draw.checks_pane(fold, pane.content_size.width, pane.content_size.height, self.style)

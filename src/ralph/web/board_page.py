@@ -29,7 +29,6 @@ from ralph.web.pieces import (
 from ralph.web.watching import RunSeen, Survey, limits_of
 
 CARDS_SHOWN, NEEDS_SHOWN = 24, 8  # per column; the rest is collapsed
-NOTHING_RUNNING, NO_RUNS = "No run is running.", "No runs yet: start one with `ralph loop` in a terminal."
 QUEUED = ("queued", "waiting", "blocked", "held")
 _LEVEL_TEXTS = {
     Level.LOOK: "This browser will see all runs on this machine.",
@@ -39,11 +38,10 @@ _LEVEL_TEXTS = {
 
 
 def board(survey: Survey, frame: Frame) -> HTMLResponse:
-    has_form = frame.may_steer and any(one.mail.questions for one in survey.runs)
     parts = pieces(survey, frame)
     *sections, title = parts.values()
     body = element("main.board#main", element("h1.hidden", "Runs"), sections)
-    return frame.page(title, frame.bar(), body, live="", has_form=has_form)
+    return frame.page(title, frame.bar(), body, live="")
 
 
 def pieces(survey: Survey, frame: Frame) -> dict[str, Html]:
@@ -66,7 +64,7 @@ def pieces(survey: Survey, frame: Frame) -> dict[str, Html]:
     ended = [card(one, frame) for one in others if not one.run.is_alive]
     has_several = sum(not one.run.is_alive for one in needing) > 1
     dismiss = post_button(f"{frame.base}dismissall", "Dismiss all") if has_several and frame.may_steer else None
-    no_run = NOTHING_RUNNING if survey.runs else NO_RUNS
+    no_run = "No run is running." if survey.runs else "No runs yet: start one with `ralph loop` in a terminal."
     return {
         "needs": section("needs", "Needs you", waiting, empty="Nothing needs you.", most=NEEDS_SHOWN, action=dismiss),
         "running": section("running", "Running", running, empty=no_run),

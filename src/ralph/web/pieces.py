@@ -48,13 +48,9 @@ class Frame(Struct, frozen=True):
         at: int = 0,
         class_: str = "",
         is_report: bool = False,
-        has_form: bool = False,
         status: int = 200,
     ) -> HTMLResponse:
-        """Return a whole page. `live` is the query of its stream, and `at` the last event that it shows.
-
-        Without JavaScript a live page reloads every ten seconds, unless it has a form.
-        """
+        """Return a whole page. `live` is the query of its stream, and `at` the last event that it shows."""
         base, class_ = self.base, "report" if is_report else class_
         styles = ("page.css", *(["report.css"] if is_report else []), "drawings.css")
         head = element(
@@ -66,7 +62,6 @@ class Frame(Struct, frozen=True):
             [element("link", rel="stylesheet", href=f"{base}a/{name}") for name in styles],
             element("link", rel="icon", href=f"{base}a/icon.svg", type="image/svg+xml"),
             element("link", rel="manifest", href=f"{base}a/manifest.json"),
-            _REFRESH if live is not None and not has_form else None,
             element("script", src=f"{base}a/page.js", defer=True),
         )
         skip = element("a.skip", "Skip to content", href="#main")
@@ -80,10 +75,6 @@ class Frame(Struct, frozen=True):
         """Return the bar at the top of every page."""
         logo = element("a.logo", "ralph", href=self.base)
         return element("header.bar", logo, crumbs or element("span.soft", os.uname().nodename))
-
-
-_REFRESH = element("noscript", element("meta", http_equiv="refresh", content="10"))
-RELOAD = element("noscript", element("a.btn", "Reload this page", href=""))
 
 
 def page_title(text: str) -> Html:

@@ -25,7 +25,6 @@ from ralph.store.register import Listed
 from ralph.web.board_page import activity, answer_forms, ending_buttons, state_badge
 from ralph.web.pieces import (
     MAX_PIECES,
-    RELOAD,
     Frame,
     RecentPieces,
     button,
@@ -64,7 +63,6 @@ def run_page(view: View, frame: Frame) -> HTMLResponse:
     latest = element("section", element("h2.hidden", "Now" if seen.run.is_alive else "Last iteration"), stream)
     main = element(
         "main.one#main",
-        RELOAD if frame.may_steer else None,
         element("div.head", goal, _facts(view), parts["now"]),
         [parts[name] for name in ("meters", "attention", "number", "proof", "exams")],
         element(
@@ -81,7 +79,6 @@ def run_page(view: View, frame: Frame) -> HTMLResponse:
         live=f"?run={seen.run.id}",
         at=view.seq,
         class_="run-page",
-        has_form=frame.may_steer,
     )
 
 

@@ -278,8 +278,9 @@ class EventLines:
             return self._separate_block("notice", notices)
         result_tone, marks = RESULT_TONES[one.result], self.style.marks
         bar, tone = _VERDICT_PAINT.get(result_tone, ("yellow", "bold"))
-        sign = {"good": marks.passed, "bad": marks.failed, "waiting": marks.waiting}.get(result_tone, marks.dot)
-        sign = marks.refused if one.result == "refused" else sign
+        by_result = {"refused": marks.refused, "no claim": marks.dot}
+        by_tone = {"good": marks.passed, "waiting": marks.waiting}
+        sign = by_result.get(one.result) or by_tone.get(result_tone, marks.failed)
         first, *more = self.talk.rows(said, 3 + width(sign))
         rows = [f"{sign} {first}", *(" " * (width(sign) + 1) + row for row in more)]
         for refusal in one.refused if one.result == "refused" else ():

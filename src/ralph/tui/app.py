@@ -208,7 +208,7 @@ class RalphApp(App[list[str]]):
         pane.show(draw.head(run_now(self.state.run, now), now, columns, self.style) if self._watched else [])
 
     def _draw_facts(self) -> None:
-        """Draw the panes beside the stream: checks and the todo list."""
+        """Draw the panes next to the stream: checks and the todo list."""
         fold = self._watched.fold if self._watched else Fold("")
         pane, known = self._panes["checks"], fold.last_results
         passed = sum(bool(one and one.passed and name not in fold.running) for name, one in known.items())

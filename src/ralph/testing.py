@@ -96,7 +96,7 @@ GARBAGE = (
 
 def agent_contract(module: AgentModule) -> None:
     """Raise unless `module` satisfies the interface of an agent: words to start it, and a parser that never raises."""
-    names = (module.NAME, module.INSTALL, *module.KEYS, *module.HELP)
+    names = (module.NAME, module.INSTALL, *module.KEYS)
     assert all(isinstance(name, str) for name in names), "names are words"
     task, file = "do the task\nin two lines", "/tmp/prompt.md"
     request = TurnRequest(prompt=task, prompt_file=file, command=("program",), flags=("--user-flag",), model="a-model")

@@ -45,7 +45,6 @@ def start(agent: str, **request: Any) -> Invocation:
             {"stream": False, "scratch": "/run"},
             "codex exec --sandbox workspace-write --skip-git-repo-check -o /run/answer.md -",
         ),
-        ("codex", {"understands": frozenset({"--full-auto", "--json"})}, "codex exec --full-auto --json -"),
         (
             "codex",
             {"flags": ("exec", "--json", "--full-auto")},
@@ -68,15 +67,6 @@ def start(agent: str, **request: Any) -> Invocation:
             "opencode",
             {"yolo": True, "model": "p/m", "session": "s"},
             "opencode run --format json --auto -m p/m --session s",
-        ),
-        ("opencode", {"yolo": True, "understands": frozenset({"--format"})}, "opencode run --format json"),
-        ("claude", {"understands": frozenset({"-p"})}, "claude -p --output-format stream-json --verbose"),
-        ("gemini", {"understands": frozenset({"-o", "-y"})}, "gemini -o stream-json"),
-        ("qwen", {"understands": frozenset({"-o", "-y"}), "max_turns": 9}, "qwen -o stream-json"),
-        (
-            "copilot",
-            {"understands": frozenset({"-s"}), "yolo": True, "scratch": "/run"},
-            "copilot --output-format json --allow-all-tools",
         ),
         ("pi", {}, "pi -p --mode json"),
         ("pi", {"stream": False, "model": "m", "session": "S"}, "pi -p --mode text --model m --session S"),
@@ -155,3 +145,17 @@ def test_the_tokens_of_copilot_are_read_from_its_usage_file(tmp_path) -> None:
         .usage
     )
     assert (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) == (805, 50, 200)
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(1, "failed"), (0, "done")])
+def test_the_answer_file_of_a_failed_turn_is_ignored(code: int, outcome: str, ralph, agent) -> None:
+    agent(
+        f"""
+        while [ "$1" != -o ]; do shift; done
+        echo '<response>DONE</response>' > "$2"
+        exit {code}
+        """,
+        "codex",
+    )
+    result = ralph(*("run", "do it", "--agent", "codex", "--no-stream-agent-output", "--max-failures", "1", "--json"))
+    assert result.one("run_finished")["outcome"] == outcome

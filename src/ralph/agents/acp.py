@@ -56,7 +56,6 @@ INSTALL = ""
 KEYS: tuple[str, ...] = ()
 RESUMES = True
 CONFINED = True
-HELP: tuple[str, ...] = ()
 LOGIN: Login | None = None
 SANDBOX: SandboxNeeds | None = None
 

@@ -11,7 +11,6 @@ INSTALL = "npm install -g @sourcegraph/amp"
 KEYS = keys(NAME)
 RESUMES = True
 CONFINED = False
-HELP = ("--help",)
 LOGIN = Login("run `amp login`", "XDG_DATA_HOME", "~/.local/share", ("amp/secrets.json",))
 
 SANDBOX = SandboxNeeds(

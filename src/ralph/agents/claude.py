@@ -179,7 +179,6 @@ INSTALL = "npm install -g @anthropic-ai/claude-code"
 KEYS = keys(NAME)
 RESUMES = True
 CONFINED = True
-HELP = ("--help",)
 LOGIN = Login(
     "run `claude` and type /login",
     "CLAUDE_CONFIG_DIR",
@@ -218,16 +217,16 @@ def invocation(request: TurnRequest) -> Invocation:
     if request.max_turns:
         argv += ["--max-turns", str(request.max_turns)]
     if request.budget is not None and not request.has_option("--max-budget-usd"):
-        argv += request.optional("--max-budget-usd", f"{request.budget:.4f}")
+        argv += ["--max-budget-usd", f"{request.budget:.4f}"]
     if request.session:
         argv += ["--resume", request.session]
     if not request.has_option(_BYPASS, "--permission-mode"):
         # Without yolo, allow edits in the workspace and the commands that the user's settings allow: in its default
         # mode it could not even write a file.
         mode = "plan" if request.looks_only else "acceptEdits"
-        argv += [_BYPASS] if request.yolo else request.optional("--permission-mode", mode)
+        argv += [_BYPASS] if request.yolo else ["--permission-mode", mode]
     if request.sandboxed and not request.has_option("--settings"):
-        argv += request.optional("--settings", _NO_SANDBOX)
+        argv += ["--settings", _NO_SANDBOX]
     argv += request.flags
     # As root it refuses to bypass permissions unless it is told that it runs in a sandbox.
     env = {"IS_SANDBOX": "1"} if request.root and _BYPASS in argv else {}

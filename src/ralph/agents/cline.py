@@ -15,7 +15,6 @@ INSTALL = "npm install -g cline"
 KEYS = keys(NAME)
 RESUMES = False
 CONFINED = False
-HELP = ("--help",)
 LOGIN = Login("run `cline auth`", "CLINE_DIR", "~/.cline", ("data/settings/providers.json",))
 
 SANDBOX = SandboxNeeds(

@@ -15,7 +15,6 @@ INSTALL = "npm install -g @openai/codex"
 KEYS = keys(NAME)
 RESUMES = True
 CONFINED = True
-HELP = ("exec", "--help")
 LOGIN = Login("run `codex login`", "CODEX_HOME", "~/.codex", ("auth.json",))
 
 SANDBOX = SandboxNeeds(
@@ -39,13 +38,7 @@ _TOOLS = {
 
 def invocation(request: TurnRequest) -> Invocation:
     """Build the command line. Options go before `resume`, because that subcommand accepts hardly any."""
-    argv = [
-        *request.command,
-        "exec",
-        *_permissions(request),
-        *request.folder_options("--add-dir"),
-        *request.optional(_NO_REPO),
-    ]
+    argv = [*request.command, "exec", *_permissions(request), *request.folder_options("--add-dir"), _NO_REPO]
     answer_file = ""
     if request.stream:
         argv.append("--json")
@@ -65,10 +58,10 @@ def _permissions(request: TurnRequest) -> list[str]:
         return [_BYPASS]
     if request.sandboxed:
         return ["--sandbox", "danger-full-access"]
-    if request.looks_only and request.knows("--sandbox"):
+    if request.looks_only:
         return ["--sandbox", "read-only"]
     # It may edit and run anything inside the workspace; its own sandbox blocks the rest.
-    return ["--sandbox", "workspace-write"] if request.knows("--sandbox") else ["--full-auto"]
+    return ["--sandbox", "workspace-write"]
 
 
 class _Codex(Reader):

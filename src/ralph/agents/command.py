@@ -18,7 +18,6 @@ INSTALL = ""
 KEYS: tuple[str, ...] = ()
 RESUMES = False
 CONFINED = False
-HELP: tuple[str, ...] = ()
 LOGIN = None
 SANDBOX = None
 

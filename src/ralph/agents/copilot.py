@@ -15,7 +15,6 @@ INSTALL = "npm install -g @github/copilot"
 KEYS = keys(NAME)
 RESUMES = True
 CONFINED = True
-HELP = ("--help",)
 LOGIN = Login(
     "run `copilot` and type /login", "XDG_CONFIG_HOME", "~/.config", ("gh/hosts.yml",), ("GH_TOKEN", "GITHUB_TOKEN")
 )
@@ -36,17 +35,17 @@ _USAGE_FILE = "--usage-output-file"
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    argv = [*request.command, *request.optional("--no-auto-update")]
+    argv = [*request.command, "--no-auto-update"]
     argv += ["--output-format", "json"] if request.stream else ["-s"]
     # Allow all tools in both modes, because nobody can answer a question; without yolo, paths and hosts are restricted.
-    argv.append("--allow-all" if request.yolo and request.knows("--allow-all") else "--allow-all-tools")
+    argv.append("--allow-all" if request.yolo else "--allow-all-tools")
     if request.looks_only:
-        argv += request.optional("--deny-tool", "write")
+        argv += ["--deny-tool", "write"]
     argv += [*request.model_option("--model"), *request.folder_options("--add-dir")]
     if request.session:
         argv.append(f"--resume={request.session}")
     if request.scratch:
-        argv += request.optional(_USAGE_FILE, _usage_file(request))  # the stream has no token counts
+        argv += [_USAGE_FILE, _usage_file(request)]  # the stream has no token counts
     return Invocation((*argv, *request.flags))
 
 

@@ -15,7 +15,6 @@ INSTALL = "npm install -g @google/gemini-cli"
 KEYS = keys(NAME)
 RESUMES = True
 CONFINED = True
-HELP = ("--help",)
 LOGIN = Login(
     "run `gemini` and log in",
     "GEMINI_CLI_HOME",
@@ -53,7 +52,7 @@ def invocation(request: TurnRequest) -> Invocation:
         # Without yolo, allow edits; the model then has no tool for commands, and the next mode allows everything. The
         # default mode has no tool that needs approval.
         mode = "default" if request.looks_only else "auto_edit"
-        argv += ["-y"] if request.yolo else request.optional("--approval-mode", mode)
+        argv += ["-y"] if request.yolo else ["--approval-mode", mode]
     argv += [*request.model_option("-m", "--model"), *request.folder_options("--include-directories")]
     if request.session:
         argv += ["--resume", request.session]

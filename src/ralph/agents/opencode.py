@@ -16,7 +16,6 @@ INSTALL = "npm install -g opencode-ai"
 KEYS = keys(NAME)
 RESUMES = True
 CONFINED = True
-HELP = ("run", "--help")
 LOGIN = Login("run `opencode auth login`", "XDG_DATA_HOME", "~/.local/share", ("opencode/auth.json",))
 SANDBOX = SandboxNeeds(
     state="~/.local/share/opencode",
@@ -39,7 +38,7 @@ def invocation(request: TurnRequest) -> Invocation:
     argv = [*request.command, "run", "--format", "json"]
     # Edits and commands in the workspace are always allowed. What needs approval is refused, and that ends the turn.
     if request.yolo and not request.has_option("--auto"):
-        argv += request.optional("--auto")
+        argv += ["--auto"]
     if request.looks_only and not request.has_option("--agent"):
         argv += ["--agent", "plan"]
     argv += request.model_option("-m", "--model")

@@ -13,7 +13,6 @@ INSTALL = "npm install -g @mariozechner/pi-coding-agent"
 KEYS = keys(NAME)
 RESUMES = True
 CONFINED = False
-HELP = ("--help",)
 LOGIN = Login("run `pi` and type /login", "PI_CODING_AGENT_DIR", "~/.pi/agent", ("auth.json", "models.json"))
 SANDBOX = SandboxNeeds(
     state="~/.pi/agent",

@@ -1,13 +1,12 @@
 """The interface of an agent module: the argv for a turn, and a parser that turns its stream into events and a Turn."""
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol
 
 from msgspec import Struct
 
 from ralph.core.events import AgentEvent
-from ralph.core.model import Exit, Failure, FailureKind, Turn, Usage
+from ralph.core.model import Exit, FailureKind, Turn, Usage
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
@@ -15,7 +14,6 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 
     - `command` is the program as the user named it (`("claude",)`, `("/opt/bin/claude",)`, or a whole command line),
       and `flags` are the user's extra words.
-    - `understands` are the options in the help of the installed version; None: ralph has not read its help.
     - `scratch` is a private folder for files that the agent writes for ralph.
     - `usage_before` is the usage of earlier turns of `session`, for agents that report the total of a session.
     - `sandboxed`: the agent runs in ralph's sandbox, so its own sandbox should be off.
@@ -34,7 +32,6 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     session: str | None = None
     max_turns: int | None = None
     root: bool = False
-    understands: frozenset[str] | None = None
     scratch: str = ""
     usage_before: Usage = Usage()
     sandboxed: bool = False
@@ -55,17 +52,9 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
         --json`)."""
         return tuple(flag for flag in self.flags if flag not in own)
 
-    def knows(self, option: str) -> bool:
-        """Whether the installed version accepts the option; True if ralph has not read its help."""
-        return self.understands is None or option in self.understands
-
-    def optional(self, option: str, *values: str) -> list[str]:
-        """Return an option that the turn doesn't depend on, or nothing if the installed version lacks it."""
-        return [option, *values] if self.knows(option) else []
-
     def folder_options(self, option: str) -> list[str]:
         """Return `option` for each of the `folders`."""
-        return [word for folder in self.folders for word in self.optional(option, folder)]
+        return [word for folder in self.folders for word in (option, folder)]
 
 
 class Trouble(Struct, frozen=True):
@@ -156,7 +145,6 @@ class AgentModule(Protocol):
     KEYS: tuple[str, ...]  # environment variables that hold its own credentials
     RESUMES: bool  # whether it can continue a session without a terminal
     CONFINED: bool  # whether, without yolo, it writes only in the workspace and in `TurnRequest.folders`
-    HELP: tuple[str, ...]  # arguments that print the options of its headless mode
     LOGIN: Login | None
     SANDBOX: SandboxNeeds | None
 
@@ -166,9 +154,8 @@ class AgentModule(Protocol):
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """An agent that may take turns. `hidden` are environment variables that it doesn't get, `understands` the options
-    that its program lists, once ralph has asked. With `purposes` it takes only these turns; without, it works on the
-    goal."""
+    """An agent that may take turns. `hidden` are environment variables that it doesn't get. With `purposes` it takes
+    only these turns; without, it works on the goal."""
 
     name: str
     module: AgentModule
@@ -176,19 +163,11 @@ class Choice(Struct, frozen=True, kw_only=True):
     flags: tuple[str, ...] = ()
     model: str = ""
     hidden: frozenset[str] = frozenset()
-    understands: frozenset[str] | None = None
     purposes: tuple[str, ...] = ()
 
     def request(self) -> TurnRequest:
         """Return the request for a turn without a prompt, to see how the agent would be started."""
-        return TurnRequest(
-            prompt="",
-            prompt_file="",
-            command=self.command,
-            flags=self.flags,
-            model=self.model,
-            understands=self.understands,
-        )
+        return TurnRequest(prompt="", prompt_file="", command=self.command, flags=self.flags, model=self.model)
 
 
 def reaches(module: AgentModule, request: TurnRequest) -> bool:
@@ -198,15 +177,3 @@ def reaches(module: AgentModule, request: TurnRequest) -> bool:
     started = module.invocation(request)
     said = "\0".join((*started.argv, *started.env.values()))
     return all(folder in said for folder in request.folders)
-
-
-def is_unknown_option(failure: Failure | None) -> bool:
-    """Whether a turn failed because of an unknown option."""
-    refusals = ("unknown", "unexpected", "unrecognized", "no such")
-    words = [f"{refusal} {thing}" for refusal in refusals for thing in ("option", "argument", "flag")]
-    return failure is not None and any(word in failure.reason.lower() for word in words)
-
-
-def options_in_help(page: str) -> frozenset[str] | None:
-    """Return the options that a program's help lists; None if it lists none."""
-    return frozenset(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", page)) or None

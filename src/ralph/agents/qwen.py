@@ -14,7 +14,6 @@ INSTALL = "npm install -g @qwen-code/qwen-code"
 KEYS = keys(NAME)
 RESUMES = True
 CONFINED = False
-HELP = ("--help",)
 LOGIN = Login("run `qwen` and type /auth", "QWEN_HOME", "~/.qwen", ("oauth_creds.json",))
 
 SANDBOX = SandboxNeeds(
@@ -38,10 +37,10 @@ def invocation(request: TurnRequest) -> Invocation:
     if not request.has_option("-y", "--yolo", "--approval-mode"):
         # Without yolo, allow edits but no commands: the next mode allows everything.
         mode = "plan" if request.looks_only else "auto-edit"
-        argv += ["-y"] if request.yolo else request.optional("--approval-mode", mode)
+        argv += ["-y"] if request.yolo else ["--approval-mode", mode]
     argv += request.model_option("-m", "--model")
     if request.max_turns:
-        argv += request.optional("--max-session-turns", str(request.max_turns))
+        argv += ["--max-session-turns", str(request.max_turns)]
     if request.session:
         argv += ["--resume", request.session]
     return Invocation((*argv, *request.flags), env={"QWEN_SANDBOX": "false"} if request.sandboxed else {})

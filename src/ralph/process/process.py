@@ -31,7 +31,7 @@ from ralph.core.secrets import redact as redact_secrets
 from ralph.process.keeper import Keeper
 from ralph.process.lifecycle import Limits, ProcessLifecycle
 from ralph.process.program import ERRORS_KEPT, Command
-from ralph.process.signals import Cancelled, Interrupt, defer_signals
+from ralph.process.signals import Cancelled, defer_signals
 from ralph.process.streams import Ends, Lines, LogFile, Tail
 
 MAX_STDERR = 1 << 16  # bytes of stderr that an `Exit` keeps
@@ -164,7 +164,7 @@ class Process(ProcessLifecycle):
         )
 
 
-def ask_program(keeper: Keeper, command: Command, interrupt: Interrupt | None = None) -> tuple[str, Exit]:
+def ask_program(keeper: Keeper, command: Command) -> tuple[str, Exit]:
     """Run a program such as `agent --version`; return what it printed, and its exit."""
     lines: list[str] = []
     size = 0
@@ -177,5 +177,5 @@ def ask_program(keeper: Keeper, command: Command, interrupt: Interrupt | None = 
                 lines.append(line.decode(errors="replace"))
 
     limits = Limits(turn=ASK_TIMEOUT, grace=0.0, stop=0.5, leftovers=0.5)
-    ended = Process(command, keeper=keeper, limits=limits, interrupt=interrupt).stream(keep)
+    ended = Process(command, keeper=keeper, limits=limits).stream(keep)
     return "\n".join(lines), ended

@@ -24,8 +24,6 @@ from ralph.agents.protocol import (
     Parser,
     SandboxNeeds,
     TurnRequest,
-    is_unknown_option,
-    options_in_help,
     reaches,
 )
 from ralph.core import events, limits
@@ -33,7 +31,6 @@ from ralph.core.model import Exit, Failure, Run, Turn, Usage
 from ralph.core.text import one_line, whole_words
 from ralph.errors import UserError
 from ralph.files import open_file
-from ralph.process.process import ask_program
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
 from ralph.run.context import Context
 from ralph.settings import CustomAgent, Settings
@@ -62,7 +59,6 @@ class CustomAgentModule:
 
     INSTALL = ""
     KEYS: tuple[str, ...] = ()
-    HELP: tuple[str, ...] = ()
     CONFINED = False
     LOGIN: Login | None = None
     SANDBOX: SandboxNeeds | None = None
@@ -234,7 +230,7 @@ class CliAgent:
     """
 
     def __init__(self, choices: Sequence[Choice], context: Context) -> None:
-        self._choices, self._context = list(choices), context
+        self._choices, self._context = choices, context
 
     @property
     def is_known(self) -> bool:
@@ -242,8 +238,7 @@ class CliAgent:
         return self._choices[0].module.NAME != "command"
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
-        context, at = self._context, self._index_for(purpose, run)
-        choice = self._choices[at]
+        context, choice = self._context, self._choice_for(purpose, run)
         has_worked = any(one.turn.agent == choice.name and not one.turn.failure for one in run.iterations)
         continues = context.settings.session == "continue" and not choice.purposes
         session = run.session_of(choice.name) if continues else None
@@ -257,12 +252,6 @@ class CliAgent:
             context.tell(events.Notice(f"the session of {choice.name} is lost: it starts a fresh one"))
             invoked = replace(invoked, session=None)
             turn = invoked.take(prompt)
-        if turn.failure and turn.failure.kind == "fatal":
-            choice = self._choices[at] = self._with_real_options(choice, turn.failure, run.number)
-            again = replace(invoked, choice=choice)
-            if again.words(prompt) != invoked.words(prompt):
-                context.tell(events.Notice(f"{choice.name} refused an option, and is started without it"))
-                turn = again.take(prompt)
         if has_worked and turn.failure and turn.failure.kind == "fatal" and turn.exit_code in NOT_STARTED:
             # It could be started before: its updater may be replacing it.
             turn = replace(turn, failure=replace(turn.failure, kind="transient"))
@@ -271,23 +260,10 @@ class CliAgent:
         folder.record_end(turn, turn.text.encode("utf-8", "replace"))
         return turn
 
-    def _index_for(self, purpose: str, run: Run) -> int:
+    def _choice_for(self, purpose: str, run: Run) -> Choice:
         names = workers(self._choices)
         worker = names.index(limits.next_worker(run, names)) if len(names) > 1 else 0
-        return next((at for at, choice in enumerate(self._choices) if purpose in choice.purposes), worker)
-
-    def _with_real_options(self, choice: Choice, failure: Failure, number: int) -> Choice:
-        """Return the choice; after a turn failed because of an unknown option, with the options in
-        the program's help."""
-        context, question = self._context, choice.module.HELP
-        if not question or not is_unknown_option(failure):
-            return choice
-        env = context.child_env(number, choice.hidden)
-        program = find_program(choice.command[0], context.env, str(context.root))
-        asked = context.sandboxed(Command(argv=(program, *question), cwd=str(context.root), env=env))
-        page, ended = ask_program(context.keeper, asked, context.interrupt)
-        known = options_in_help(page + ended.stderr) if ended.code == 0 else None
-        return replace(choice, understands=known)
+        return next((choice for choice in self._choices if purpose in choice.purposes), self._choices[worker])
 
 
 class _Invocation(Struct, frozen=True, kw_only=True):
@@ -299,10 +275,6 @@ class _Invocation(Struct, frozen=True, kw_only=True):
     run: Run
     purpose: str
     session: str | None
-
-    def words(self, prompt: str) -> tuple[str, ...]:
-        """Return the command line of the agent."""
-        return self.choice.module.invocation(self._request(prompt)).argv
 
     def take(self, prompt: str) -> Turn:
         path = self.folder.prompt

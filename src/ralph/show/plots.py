@@ -1,4 +1,4 @@
-"""HTML elements and SVG drawings. Colours come from the page's stylesheet, so they work in the dark and on paper."""
+"""HTML and SVG elements. Colours come from the page's stylesheet, so they work in the dark and on paper."""
 
 import re
 from functools import cache
@@ -75,16 +75,3 @@ def _parse_selector(selector: str) -> tuple[str, str]:
 @cache
 def _attribute(key: str) -> str:
     return key.rstrip("_").replace("_", "-")
-
-
-def draw_label(x: float, y: float, text: str, anchor: str) -> Html:
-    return element("text", text, x=f"{x:.2f}", y=f"{y:.2f}", text_anchor=anchor)
-
-
-def draw_line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Html:
-    return Html(f'<line x1="{x1:.2f}" x2="{x2:.2f}" y1="{y1:.2f}" y2="{y2:.2f}" class="{kind}"/>')
-
-
-def draw_svg(width: float, height: float, title: str, drawn: list[Html]) -> Html:
-    box = f"0 0 {width:g} {height:g}"
-    return element("svg", element("title", title), *drawn, viewBox=box, role="img", aria_label=title)

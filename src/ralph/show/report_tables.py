@@ -12,7 +12,7 @@ from ralph.core.text import clean, plural, short
 from ralph.history.evidence import Evidence, PatchedFile
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.history.states import RESULT_TONES
-from ralph.show.plots import Html, draw_label, draw_line, draw_svg, element, joined
+from ralph.show.plots import Html, element, joined
 from ralph.show.summary import (
     MAX_EXAM_TEXT,
     Column,
@@ -334,7 +334,14 @@ def staircase(history: RunHistory) -> Html | None:
     legend = element("p.legend", [element("span", element(f"i.f-{tone}"), name) for tone, name in tones])
     said = [f"metric: {describe_start(metric, start.values, start.noise)}"]
     said += [describe_end(history.end_numbers, metric)] if history.end_numbers else []
-    drawn = draw_svg(STAIRS_WIDTH, STAIRS_HEIGHT, title, _draw_stairs(steps, metric, noise))
+    drawn = element(
+        "svg",
+        element("title", title),
+        _draw_stairs(steps, metric, noise),
+        viewBox=f"0 0 {STAIRS_WIDTH:g} {STAIRS_HEIGHT:g}",
+        role="img",
+        aria_label=title,
+    )
     plot = element("div.scroll", drawn, tabindex="0", role="region", aria_label=title)
     return element("div.card", legend, plot, element("p.facts", f"{sentence_case('; '.join(said))}."))
 
@@ -355,10 +362,12 @@ def _draw_stairs(steps: Sequence[Stair], metric: Metric, noise: float) -> list[H
     drawn: list[Html] = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         value = low + share * (high - low)
-        drawn.append(draw_line(LEFT, y(value), STAIRS_WIDTH - RIGHT, y(value), "grid-line"))
-        drawn.append(draw_label(LEFT - 6, y(value) + 4, format_value(float(f"{value:.3g}"), metric), "end"))
+        height, shown = f"{y(value):.1f}", format_value(float(f"{value:.3g}"), metric)
+        drawn.append(element("line.grid-line", x1=LEFT, x2=STAIRS_WIDTH - RIGHT, y1=height, y2=height))
+        drawn.append(element("text", shown, x=LEFT - 6, y=f"{y(value) + 4:.1f}", text_anchor="end"))
     for at in range(1, len(steps) + 1, -(-len(steps) // MAX_LABELS)):
-        drawn.append(draw_label(x(at - 0.5), STAIRS_HEIGHT - BOTTOM + 16, str(at), "middle"))
+        below = STAIRS_HEIGHT - BOTTOM + 16
+        drawn.append(element("text", str(at), x=f"{x(at - 0.5):.1f}", y=below, text_anchor="middle"))
     corners: list[tuple[float, float]] = []  # between which the best value is drawn: it changes in the middle
     for at, step in enumerate(steps):
         corners += [(at, step.before), (at + 0.5, step.before), (at + 0.5, step.after), (at + 1, step.after)]

@@ -129,7 +129,8 @@ def merge(*documents: Document) -> Document:
 
 def normalize(layer: SettingsLayer) -> SettingsLayer:
     """Give every setting its key of settings.json, and expand short forms."""
-    document, file_keys, problems = dict(layer.document), dict(layer.file_keys), list(layer.problems)
+    document, problems = dict(layer.document), list(layer.problems)
+    file_keys: dict[str, str] = {}
     for old, key in {**ALIASES, **layer.aliases}.items():
         if old in document and key in document:
             problems.append(Problem((old,), f'"{key}" and "{old}" are the same key: remove one of them'))

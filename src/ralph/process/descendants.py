@@ -8,12 +8,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
 KEEPER_NAME = "loop-keeper"  # doesn't contain "ralph", so that `pkill ralph` spares it
 MARK = "RALPH_RUN_ID"  # environment variable of everything that a run starts
+MARK_PREFIX = f"{MARK}=".encode()
 KEPT_MARK = "RALPH_KEEP_CHILDREN"  # set if its background processes may outlive the run
 SWEEP_LOOKS = 3  # times that a sweep looks again, for processes that were forked in between
 SWEEP_TIMEOUT = 5.0  # seconds after SIGKILL
@@ -68,10 +69,15 @@ def find_group(group: int, spared: Collection[int]) -> list[RunningProcess]:
     return [RunningProcess(-group, 0, b"")]
 
 
-def marked_processes(run_id: str) -> list[RunningProcess]:
-    """Return the processes that were started for a run and may not outlive it, except this one and its ancestors."""
-    ancestors = _own_ancestors()
-    return [process for process in _find_marked(run_id) if process.pid not in ancestors]
+def marked_processes() -> dict[str, list[RunningProcess]]:
+    """Return the processes that were started for a run and may not outlive it, by the id of their run."""
+    found: dict[str, list[RunningProcess]] = {}
+    for pid in _pids():
+        environ = _environ(pid).split(b"\0")
+        mark = next((value for value in environ if value.startswith(MARK_PREFIX)), None)
+        if mark and f"{KEPT_MARK}=1".encode() not in environ and (process := _read_process(pid)):
+            found.setdefault(os.fsdecode(mark.removeprefix(MARK_PREFIX)), []).append(process)
+    return found
 
 
 def processes_of_run(run_id: str) -> list[RunningProcess]:
@@ -79,19 +85,12 @@ def processes_of_run(run_id: str) -> list[RunningProcess]:
 
     If a process of that run started us, our own descendants are left out as well.
     """
-    spared = _own_ancestors()
+    spared = {os.getpid(), *(process.pid for process in ancestors_of(os.getpid()))}
     if os.environ.get(MARK) == run_id:
         spared.update(process.pid for process in descendants_of(os.getpid()))
-    heads = _find_marked(run_id) if run_id else []
-    found = [process for head in heads for process in (head, *descendants_of(head.pid))]
-    return [process for process in unique(found) if process.pid not in spared]
-
-
-def runs_with_processes() -> set[str]:
-    """Return the ids of the runs that have marked processes."""
-    prefix = f"{MARK}="
-    values = [os.fsdecode(value) for _, environ in _marked_environments() for value in environ]
-    return {value.removeprefix(prefix) for value in values if value.startswith(prefix)}
+    heads = marked_processes().get(run_id, []) if run_id else []
+    found = {process.pid: process for head in heads for process in (head, *descendants_of(head.pid))}
+    return [process for process in found.values() if process.pid not in spared]
 
 
 def kill_run(run_id: str, grace: float = 2.0, time_left: Callable[[], float] = lambda: float("inf")) -> int:
@@ -192,10 +191,6 @@ def exclude_spared(
     return [process for process in processes if process.pid not in below | above]
 
 
-def unique(processes: Iterable[RunningProcess]) -> list[RunningProcess]:
-    return list({process.pid: process for process in processes}.values())
-
-
 def start_of(pid: int) -> str | None:
     """Return when the running process `pid` was started, in the system's own format; None if there is none."""
     if pid <= 0:
@@ -222,11 +217,6 @@ def is_running(process: RunningProcess) -> bool:
     """Return whether this very process is still running, not one that has its pid."""
     now = _read_process(process.pid) if HAS_PROC else process
     return now is not None and now.started == process.started
-
-
-def _own_ancestors() -> set[int]:
-    """Return the pids of this process and its ancestors."""
-    return {os.getpid(), *(process.pid for process in ancestors_of(os.getpid()))}
 
 
 def _listed_children(pid: int) -> list[RunningProcess]:
@@ -259,19 +249,6 @@ def _read_process(pid: int) -> RunningProcess | None:
 
 def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()] if HAS_PROC else []
-
-
-def _find_marked(run_id: str) -> list[RunningProcess]:
-    mark = f"{MARK}={run_id}".encode()
-    return [process for pid, environ in _marked_environments() if mark in environ and (process := _read_process(pid))]
-
-
-def _marked_environments() -> Iterator[tuple[int, list[bytes]]]:
-    """Yield the pid and environment of each process that has a mark and may not outlive its run."""
-    for pid in _pids():
-        environ = _environ(pid).split(b"\0")
-        if f"{KEPT_MARK}=1".encode() not in environ and any(one.startswith(f"{MARK}=".encode()) for one in environ):
-            yield pid, environ
 
 
 def _environ(pid: int) -> bytes:

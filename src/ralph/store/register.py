@@ -19,12 +19,12 @@ from ralph.errors import UNREADABLE, UserError
 from ralph.files import names_in, read_file, state_folder
 from ralph.process.descendants import (
     KEEPER_NAME,
+    RunningProcess,
     ancestors_of,
     is_living,
     kill_run,
     marked_processes,
     processes_of_run,
-    runs_with_processes,
 )
 from ralph.store.folder import RunFolder, is_occupied
 from ralph.store.journal import Entry, load_run, read_entries
@@ -290,9 +290,9 @@ class OrphanedRun(Struct, frozen=True):
 def find_orphans(env: Mapping[str, str] = os.environ) -> list[OrphanedRun]:
     """Return the dead runs of this user that still have running processes."""
     found = []
-    for mark in sorted(runs_with_processes()):
+    for mark, marked in sorted(marked_processes().items()):
         run = run_with_id(mark.removesuffix(GATE_SUFFIX).removesuffix(COPY_SUFFIX), env)
-        if run is None or _is_active(run, mark):
+        if run is None or _is_active(run, marked):
             continue
         names = [f"{process.pid} {process.name.decode('utf-8', 'replace')}" for process in processes_of_run(mark)]
         if names:
@@ -310,11 +310,11 @@ def kill_orphans(
     return orphans
 
 
-def _is_active(run: Listed, mark: str) -> bool:
-    """Return whether ralph still looks after the run.
+def _is_active(run: Listed, marked: Iterable[RunningProcess]) -> bool:
+    """Return whether ralph still looks after the run, and after its `marked` processes.
 
     The pid of a run inside a container means nothing outside, but its lock and its keeper can be seen from there.
     """
     is_locked = not run.facts.branch and is_occupied(Path(run.facts.workspace))
-    ancestors = (found for process in marked_processes(mark) for found in ancestors_of(process.pid))
+    ancestors = (found for process in marked for found in ancestors_of(process.pid))
     return run.is_alive or is_locked or any(process.name == KEEPER_NAME.encode() for process in ancestors)

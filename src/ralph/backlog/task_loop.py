@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ralph import __version__
 from ralph.backlog import task_worktrees
 from ralph.backlog.task_worktrees import TAKEN, Publisher, Taken
 from ralph.backlog.work_order import ORDER, Assignment, WorkOrder, assignment_of, folder_of, read
@@ -149,7 +148,6 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
         settings=settings_for(work, assigned),
         workspace=work.workspace,
         goal_text=assigned.task.text or assigned.task.title,
-        version=__version__,
         work=work.id,
         backlog_task=key,
     )

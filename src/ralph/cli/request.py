@@ -11,7 +11,6 @@ from typing import Any, TextIO
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph import __version__
 from ralph.cli.table import folder_of
 from ralph.core.model import Run
 from ralph.core.secrets import Redactor, secret_values
@@ -82,7 +81,6 @@ def parse_request(command: str, values: dict[str, Any], words: list[str]) -> Par
         goal_file="" if file in ("", "-") else _locate(file, workspace),
         one_shot=cap == 0,
         unlimited=cap is not None and cap < 0,
-        version=__version__,
         tells_claim=is_plain and bool(text or "spec" in values) and file != "-",
         config=str(config.absolute()) if config else "",
     )

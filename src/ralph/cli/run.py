@@ -39,7 +39,6 @@ from ralph.settings.read import relative_path
 from ralph.settings.trust import Untrusted
 from ralph.show.outlet import Ndjson
 from ralph.show.screen import make_screen
-from ralph.store.folder import new_run_id
 from ralph.store.journal import StoredRun
 from ralph.store.register import runs, runs_in
 
@@ -203,7 +202,7 @@ def play(
 ) -> tuple[Run, Stop]:
     """Play a run in front of the user. `answers`: the command still has to print what the agent said."""
     place = place or Place(home=Path(request.workspace))
-    run_id = story.run.id if story else place.run_id or new_run_id(time.time())
+    run_id = story.run.id if story else place.run_id
     settings = request.settings
     screen = make_screen(
         sys.stderr,
@@ -225,7 +224,7 @@ def play(
         with report_refusal(run_id, sinks, interrupt, is_resumed=story is not None):
             plan = prepare(
                 request,
-                place=replace(place, run_id=run_id),
+                place=place,
                 rules=rules,
                 notices=notices,
                 story=story,

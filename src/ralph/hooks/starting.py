@@ -198,7 +198,7 @@ def _begin(loop: Loop, settings: Settings) -> str:
     """Write the run's request and the start of its journal; return the first prompt."""
     with ExitStack() as stack:
         engine = open_engine(stack, loop, settings)
-        request = requests.encode(requests.RunRequest(settings=settings, workspace=loop.root, version=__version__))
+        request = requests.encode(requests.RunRequest(settings=settings, workspace=loop.root))
         if engine.context.redact(request) != request:  # a check whose key was removed would fail
             raise UserError(
                 "the settings contain a secret, and secrets are not written to disk",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ralph.agents.protocol import Choice
 from ralph.core import events
@@ -45,7 +45,7 @@ class Place(Struct, frozen=True, kw_only=True):
     """
 
     home: Path | None
-    run_id: str = ""
+    run_id: str = field(default_factory=lambda: new_run_id(time.time()))
     task: Path | None = None
     writable: tuple[str, ...] = ()
     takes_questions: bool = True
@@ -91,7 +91,7 @@ def prepare(
     """
     settings, workspace, env = request.settings, Path(request.workspace), os.environ
     place = place or Place(home=workspace)
-    run_id = story.run.id if story else place.run_id or new_run_id(time.time())
+    run_id = story.run.id if story else place.run_id
     refuse_endless(settings, request.one_shot)
     refuse_unprovable(request, deadline)
     if story is None:  # a resumed run keeps the settings that it began with

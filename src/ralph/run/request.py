@@ -26,7 +26,7 @@ class RunRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     - `work` and `backlog_task` name the backlog task that it works on.
     - `tells_claim`: the prompt explains how to claim, unless the goal does.
     - `looks_only`: only the agent's answer counts, and its changes are undone.
-    - `issue` is `OWNER/NAME#N`, `issue_title` its title.
+    - `issue` is `OWNER/NAME#N`; `heading` is the run's title, if it isn't the goal.
     - `pr` is `open` for a pull request with the result, `draft` for one even if the run is not done, or `wait` if the
       host's checks have to pass as well.
     - `config` is the settings file given with --config.
@@ -39,7 +39,6 @@ class RunRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     goal_file: str = ""
     one_shot: bool = False
     unlimited: bool = False
-    version: str = ""
     task: str = ""
     work: str = ""
     backlog_task: str = ""

@@ -96,7 +96,7 @@ def _is_outside(target: str, run: Listed) -> bool:
     return target == "-" or (bool(target) and not is_inside)
 
 
-COLORS = {"+": "32", "-": "31", "@": "36"}  # green, red, cyan
+TONES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @command(
@@ -142,10 +142,11 @@ def _print(chunks: Iterable[bytes]) -> None:
         return
 
     redact = Redactor(secret_values(os.environ)).text
+    style = choose(sys.stdout)
     for raw in lines_in(chunks):
         line = redact(cleaned(raw.decode("utf-8", "replace")))
-        color = "" if os.environ.get("NO_COLOR") else COLORS.get(line[:1], "")
-        print(f"\x1b[{color}m{line}\x1b[0m" if color else line)
+        tone = TONES.get(line[:1])
+        print(style.paint(tone, line) if tone else line)
 
 
 @command(

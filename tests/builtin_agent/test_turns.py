@@ -88,11 +88,6 @@ def test_every_type_of_line_that_it_prints_is_in_the_guide():
     assert {name for name in names if f"`{name}`" not in guide} == set()
 
 
-def test_text_mode_prints_only_the_answer(play):
-    ran = play(shell("echo made-up"), Say(DONE), words=("--output-format", "text"))
-    assert (ran.code, ran.stdout) == (0, DONE + "\n")
-
-
 @pytest.mark.parametrize("wire", ["chat"])
 def test_keep_alive_lines_are_printed_during_a_long_reply(play, wire, monkeypatch):
     from ralph.builtin_agent import working

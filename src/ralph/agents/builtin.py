@@ -163,10 +163,9 @@ def refuse_unready(flags: tuple[str, ...], env: Mapping[str, str], is_limited: b
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    """Build the command line. `-P` prevents imports from the workspace. The agent's tools need no permissions."""
+    """Build the command line. `-P` prevents imports from the workspace. The agent's tools need no permissions. It
+    prints the stream in text mode as well."""
     argv = [sys.executable, "-P", "-m", "ralph.builtin_agent", *request.model_option("--model")]
-    if not request.stream:
-        argv += ["--output-format", "text"]
     if request.max_turns and not request.has_option("--max-turns"):
         argv += ["--max-turns", str(request.max_turns)]
     if request.session:

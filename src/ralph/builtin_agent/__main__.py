@@ -56,7 +56,7 @@ async def _turn(options: argparse.Namespace, commands: set[int]) -> int:
     from ralph.builtin_agent.wires import ModelAsker
     from ralph.builtin_agent.working import BuiltinWorker, Report, resume_conversation, start_conversation
 
-    report = Report(f"{model.provider}:{model.model}", options.output_format == "text")
+    report = Report(f"{model.provider}:{model.model}")
     asker = ModelAsker(model, key, options.max_output, report.keep_alive, report.retry)
     context = options.context or asker.model.context_window or (_LOCAL_CONTEXT if model.is_local else _CONTEXT)
     home = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "ralph-agent")
@@ -92,7 +92,6 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--tools", default="native", choices=["native", "text"], help="how the model calls tools")
     parser.add_argument("--add-dir", default=[], action="append", help="another folder where it may write")
     parser.add_argument("--resume", default="", metavar="SESSION", help="continue this session")
-    parser.add_argument("--output-format", default="stream-json", choices=["stream-json", "text"])
     return parser
 
 

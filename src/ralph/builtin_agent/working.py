@@ -1,8 +1,8 @@
 """One turn of the built-in agent: ask the model, run the tools that its reply calls, and ask again, until a reply calls
 none. That reply is the answer.
 
-Each thing that happens is printed as a line of JSON, in the format of Claude Code's stream-json. In text mode only the
-answer is printed. The conversation with the model is stored on disk, so that a session can be resumed.
+Each thing that happens is printed as a line of JSON, in the format of Claude Code's stream-json. The conversation with
+the model is stored on disk, so that a session can be resumed.
 """
 
 import json
@@ -64,11 +64,10 @@ _FENCED = {
 
 
 class Report:
-    """Prints each thing that happens to stdout or, if `is_text`, only the final answer."""
+    """Prints each thing that happens to stdout."""
 
-    def __init__(self, model: str, is_text: bool) -> None:
-        self._model, self._is_text = model, is_text
-        self._session = ""
+    def __init__(self, model: str) -> None:
+        self._model, self._session = model, ""
         self._replies = 0
         self._alive = self._began = time.monotonic()
         self._used: Counter[str] = Counter()
@@ -119,8 +118,6 @@ class Report:
         self._line("user", message={"role": "user", "content": content})
 
     def finish(self, answer: str) -> None:
-        if self._is_text:
-            print(answer, flush=True)
         self._result("success", False, answer)
 
     def unfinished(self, why: UnfinishedTurn) -> None:
@@ -141,9 +138,8 @@ class Report:
         self._line("result", subtype=subtype, is_error=is_error, result=words, **about)
 
     def _line(self, kind: str, **fields: Any) -> None:
-        if not self._is_text:
-            # As ASCII, because a reply that was cut off may contain half an emoji, which is not valid UTF-8.
-            print(json.dumps({"type": kind, "session_id": self._session, **fields}), flush=True)
+        # As ASCII, because a reply that was cut off may contain half an emoji, which is not valid UTF-8.
+        print(json.dumps({"type": kind, "session_id": self._session, **fields}), flush=True)
 
 
 class Conversation:

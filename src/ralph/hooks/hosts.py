@@ -7,8 +7,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -197,14 +196,6 @@ def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str])
         for path, _ in done:
             _remove_empty_folders(path.parent, top)
     return done
-
-
-def installed_hosts(workspace: Path, env: Mapping[str, str]) -> Iterator[Host]:
-    """Yield the hosts that have ralph's hooks, in this project or for the user."""
-    for host in HOSTS.values():
-        with suppress(OSError):
-            if any(has_hooks(host, scope, workspace, env) for scope in host.scopes()):
-                yield host
 
 
 def has_hooks(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> bool:

@@ -36,8 +36,6 @@ class RetryPolicy(Struct, frozen=True):
 
 # A ref is locked for milliseconds. A lock that stays longer belongs to a killed git: see `remove_stale`.
 LOCKED_REF = RetryPolicy(timeout=10.0, delay=0.01)
-# Two gits that update the same refs, or a worktree that is being made, get in the way of a fetch.
-FETCH_RACE = RetryPolicy(timeout=15.0, delay=0.1, factor=2.0)
 # A remote may be unreachable for a while; callers set the timeout.
 REMOTE_AWAY = RetryPolicy(delay=0.1, factor=2.0)
 # A killed git leaves a lock in ralph's own worktree, which is removed before the second attempt.

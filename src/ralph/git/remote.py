@@ -16,10 +16,13 @@ from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.files import Stamp, locked, read_given, remove_tree, stamp_of
 from ralph.git.client import Git, GitResult, GitTimeout, git_error
-from ralph.git.locks import FETCH_RACE, REMOTE_AWAY, STALE_PACKED_REFS
+from ralph.git.locks import REMOTE_AWAY, STALE_PACKED_REFS
 
 # Fetch only the named refs: no tags, no submodules. Write no record for `git pull`, and don't repack during a run.
 FETCH_OPTIONS = ("--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance", "--prune")
+
+# Seconds to retry a fetch: two gits that update the same refs, or a worktree that is being made, get in its way.
+RACE_TIMEOUT = 15.0
 
 # Hooks run what is in the project: npm scripts, pre-commit, linters. A sandboxed agent may have changed that, and a
 # push runs outside the sandbox, because it needs the user's keys.
@@ -54,7 +57,7 @@ class Remote(Struct, frozen=True):
         """
         specs = [f"+refs/heads/{self.branch}:{self.ref}"]
         specs += [f"+refs/heads/{below}*:refs/remotes/{self.name}/{below}*"] if below else []
-        away = replace(REMOTE_AWAY, timeout=max(timeout, FETCH_RACE.timeout))
+        away = replace(REMOTE_AWAY, timeout=max(timeout, RACE_TIMEOUT))
         began = time.monotonic()
         for is_last in away.tries():
             with locked(Path(git.common_dir), git.time_left):

@@ -185,7 +185,7 @@ class Interrupt:
 class Cancellation(Interrupt):
     """An interruption by an event of the caller instead of a signal."""
 
-    def __init__(self, cancel: "Event | None" = None) -> None:
+    def __init__(self, cancel: Event) -> None:
         super().__init__()
         self._cancel = cancel
 
@@ -195,7 +195,7 @@ class Cancellation(Interrupt):
 
     def check(self) -> None:
         """Check the event; called whenever something happens."""
-        if self._cancel and self._cancel.is_set():
+        if self._cancel.is_set():
             self.raise_to(2, "a request to cancel")
 
     def tick(self) -> bool:

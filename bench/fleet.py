@@ -117,7 +117,7 @@ def engine(server: Postgres, tasks: int, workers: int) -> tuple[float, float, fl
             id="20260101-000000-flat",
             name="flat",
             workspace="",
-            source=BacklogSource(word="list", name="flat"),
+            source=BacklogSource(name="flat"),
             settings=Settings(),
             target="",
             base=base,

@@ -81,7 +81,7 @@ class Lab:
             id="w",
             name="w",
             workspace=str(self.path),
-            source=BacklogSource(word="T.md", name="T.md", format="boxes", paths=("T.md",)),
+            source=BacklogSource(name="T.md", format="boxes", paths=("T.md",)),
             settings=Settings(checks=tuple(map(CheckCommand, checks))),
             target=self.target,
             base="",

@@ -8,7 +8,7 @@ from pathlib import Path
 from shutil import which
 
 import pytest
-from tests.backlog.works import ONE, Works, go, left
+from tests.backlog.works import ONE, Works, left
 from tests.warm import Warm
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -55,31 +55,6 @@ def test_a_full_disk_loses_no_finished_work(tiny: Works, free: int, eventually: 
     assert again.returncode == 0, f"{full.stderr}\n{again.stderr}"
     assert sorted(tiny.merged()) == [f"T{n}" for n in range(4)]
     assert tiny.git("fsck", "--no-progress", "--no-dangling") == ""
-
-
-def test_a_running_agent_is_warned_of_a_coming_conflict(works: Works, prompts: Callable[..., list[str]]) -> None:
-    works.todo("- [ ] hot1 Add to the hot line\n- [ ] hot2 Add to it too\n")
-    works.script(
-        """
-        waits() { while [ ! -e "$HOME/$1" ]; do sleep 0.1; done; }
-        case $key in
-          hot1) if mkdir "$HOME/first"; then exit; fi
-                if mkdir "$HOME/second"; then waits go; exit; fi ;;
-          hot2) waits second ;;
-        esac
-        echo COMPLETE
-        """
-    )
-    process = works.start("-j", "2")
-    assert works.wait_for("task_warned", key="hot1")["files"] == ["hot"]
-    go(works)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 0, said
-    assert "hot1: told its agent about the changes in hot" in said
-    told = [text for text in prompts() if "Something else has merged that changes hot" in text]
-    assert told, "in the next prompt"
-    assert "hot1 Add to the hot line" in told[0]
-    assert works.show("hot").split() == ["hot1", "hot2", "line"]
 
 
 def test_the_agents_of_a_backlog_can_be_sandboxed(works: Works, agent: Callable[..., str], bubblewrap: str) -> None:

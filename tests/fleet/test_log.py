@@ -58,7 +58,7 @@ def order(workspace: Path, name: str = "abcd") -> WorkOrder:
         id=f"20260101-000000-{name}",
         name=name,
         workspace=str(workspace),
-        source=BacklogSource(word="TASKS.md", name="TASKS.md", paths=("TASKS.md",)),
+        source=BacklogSource(name="TASKS.md", paths=("TASKS.md",)),
         settings=Settings(),
         target="",
         base="0" * 40,

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.backlog.backlog_source import replace_in_place
-from ralph.backlog.gate import Gate, Interrupted, gate_lock, make_gate
+from ralph.backlog.gate import gate_lock, make_gate
 from ralph.backlog.retries import CHECK_RUNS
 from ralph.backlog.work_order import ORDER, WorkOrder, read
 from ralph.core.backlog import outcome
@@ -29,7 +29,6 @@ from ralph.process.signals import Deadline, Interrupt
 from ralph.run.accept import DISCARDED, NotAccepted, refuse_without_branch
 from ralph.store.register import Listed
 
-_SEE_EXAM = "`ralph show {name}` shows what it printed; nothing was changed"
 IN_THE_WAY = "commit or stash what is in the way, then accept again; nothing was changed"
 
 
@@ -86,17 +85,15 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
         files = _list_files(order, home, base, merged)
         commit = _make_commit(order, home, base, tip, files)
         gate = make_gate(order, home, run.folder, keeper, interrupt)
-        try:
-            failed = gate.failing_commands(commit, order.checks, tries=CHECK_RUNS)
-            before = gate.failing_commands(base, order.checks, tries=CHECK_RUNS) if failed and order.allow_red else ()
-        except Interrupted:
-            raise KeyboardInterrupt from None
+        failed = gate.failing_commands(commit, order.checks, tries=CHECK_RUNS)
+        before = gate.failing_commands(base, order.checks, tries=CHECK_RUNS) if failed and order.allow_red else ()
         if red := gate.new_failure(failed, before):
             how = "fails on the merged tree" if red.check not in {one.check for one in before} else "gets worse"
             hint = f"fix it on {order.target} or on your branch, then accept again; nothing was changed"
             raise NotAccepted(f"{red.check} {how} ({red.ending})", hint)
-        if failed_exam := _examine(gate, commit, order):
-            raise NotAccepted(f"the exam fails on the merged tree: {failed_exam}", _SEE_EXAM.format(name=order.name))
+        if order.settings.exams and (exam := gate.examine(commit)):
+            hint = f"`ralph show {order.name}` shows what it printed; nothing was changed"
+            raise NotAccepted(f"the exam fails on the merged tree: {exam}", hint)
         changed = merging.changed_files(home, base, commit)
         with _lists_in_place(order, home, files):
             answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
@@ -118,13 +115,6 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
         red=len(failed),
         is_done=is_done,
     )
-
-
-def _examine(gate: Gate, commit: str, order: WorkOrder) -> str:
-    try:
-        return gate.examine(commit) if order.settings.exams else ""
-    except Interrupted:
-        raise KeyboardInterrupt from None
 
 
 def _list_files(order: WorkOrder, home: Git, base: str, merged: list[str]) -> list[ListFile]:

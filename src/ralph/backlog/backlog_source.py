@@ -49,7 +49,6 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
     query.
     """
 
-    word: str
     name: str
     format: str = ""
     place: str = ""
@@ -163,7 +162,7 @@ def find_backlog(word: str, workspace: Path, root: Path | None) -> BacklogSource
     program, colon, wanted = word.partition(":")
     if colon and program in PROGRAMS:
         PROGRAMS[program].command(wanted)
-        return BacklogSource(word=word, name=word, program=program, wanted=wanted)
+        return BacklogSource(name=word, program=program, wanted=wanted)
     here, there = Path(word).absolute(), workspace / word
     place = there if there.exists() and not here.exists() else here
     if not place.exists():
@@ -183,7 +182,7 @@ def find_backlog(word: str, workspace: Path, root: Path | None) -> BacklogSource
         document = parse_json(decode_file(_bytes_of(str(place))), str(place))
         format_ = "taskmaster" if is_taskmasters(document) else "prd"
     paths = () if os.path.isabs(name) else (name,)
-    return BacklogSource(word=word, name=name, format=format_, place=str(place), paths=paths)
+    return BacklogSource(name=name, format=format_, place=str(place), paths=paths)
 
 
 def source_of(word: str, workspace: Path, home: Git) -> BacklogSource:

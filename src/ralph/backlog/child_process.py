@@ -8,7 +8,7 @@ import os
 
 import msgspec
 
-from ralph.backlog.gate import Interrupted, run_gate
+from ralph.backlog.gate import run_gate
 from ralph.backlog.task_loop import play
 from ralph.errors import UserError
 from ralph.git.client import killed_commands
@@ -33,7 +33,7 @@ def run_child(command: str, words: list[str]) -> int:
 def _merge(folder: str, *, keeper: Keeper, interrupt: Interrupt) -> int:
     try:
         verdict = run_gate(folder, keeper, interrupt)
-    except Interrupted:
+    except KeyboardInterrupt:
         return 130
     if verdict.stuck and _was_git_killed():
         return RETRY

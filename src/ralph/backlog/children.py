@@ -9,7 +9,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from typing import TypeVar
@@ -22,7 +22,7 @@ from ralph.backlog.work_order import REQUEST, TASKS, put
 from ralph.core.backlog import Board, GateVerdict, TaskResult
 from ralph.core.model import Outcome
 from ralph.core.text import one_line, tail
-from ralph.core.work_events import GATE, TaskParked, TaskQueued, TaskWarned, WorkEvent, after_loop
+from ralph.core.work_events import GATE, TaskParked, TaskQueued, WorkEvent, after_loop
 from ralph.errors import UNREADABLE, UserError, complaint_in
 from ralph.files import open_file, open_fresh
 from ralph.process.program import DetachedProcess
@@ -33,7 +33,6 @@ T = TypeVar("T")
 
 MAX_OUTPUT = 8 << 20  # bytes kept of a child's stdout; only the last line matters
 LOG_TAIL = 20_000  # bytes read back from a child's log for its error message
-POLL_INTERVAL = 0.05  # seconds between polls without pidfd
 
 
 class StopLevel(IntEnum):
@@ -84,12 +83,9 @@ class TaskProcess:
         self.stop_level = level
         self._process.send_signals(*numbers, signal.SIGCONT)
 
-    def poll_fds(self) -> list[int]:
-        return [fd for fd in (self._stdout, self._process.fileno()) if fd >= 0]
-
-    @property
-    def has_pidfd(self) -> bool:
-        return self._process.fileno() >= 0
+    def fileno(self) -> int:
+        """Readable when it has printed something, or has exited."""
+        return self._stdout
 
     def _read_output(self) -> None:
         with suppress(BlockingIOError):
@@ -152,11 +148,8 @@ class TaskProcesses:
     def wait(self, timeout: float, *fds: int) -> None:
         """Block until a child prints or exits, one of `fds` is readable, or `timeout` seconds have passed."""
         poll = select.poll()
-        for fd in (*fds, *(fd for child in self.running.values() for fd in child.poll_fds())):
-            if fd >= 0:
-                poll.register(fd, select.POLLIN)
-        if not all(child.has_pidfd for child in self.running.values()):
-            timeout = min(timeout, POLL_INTERVAL)
+        for fd in (*fds, *(child.fileno() for child in self.running.values())):
+            poll.register(fd, select.POLLIN)
         poll.poll(timeout * 1000)
 
     def reap(self) -> list[TaskProcess]:
@@ -188,12 +181,6 @@ class TaskProcesses:
         """Pass a note on to the agent of a running task."""
         with suppress(UserError):
             self._mailbox_of(board, key).tell(note)
-
-    def warn(self, board: Board, happened: Iterable[object]) -> None:
-        """Tell the agents whose tasks will conflict with what was just merged."""
-        for event in happened:
-            if isinstance(event, TaskWarned) and event.key in self.running:
-                self.tell(board, event.key, event.note)
 
     def _mailbox_of(self, board: Board, key: str) -> Mailbox:
         return Mailbox(self._folder.path.parent / board.jobs[key].run)

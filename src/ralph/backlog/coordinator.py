@@ -31,7 +31,6 @@ from ralph.core.backlog import (
 from ralph.core.model import Outcome
 from ralph.core.work_events import GATE, after_merge, work_summary
 from ralph.errors import UserError
-from ralph.git import merging
 from ralph.git.client import Git, require_git
 from ralph.git.remote import GitSettings, push_settings, read_settings
 from ralph.process.signals import Deadline, Interrupt
@@ -39,7 +38,6 @@ from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
 
 TICK = 1.0
-SPENDING_INTERVAL = 2.0  # seconds between two sums of what the running loops cost
 
 
 class Coordinator:
@@ -64,7 +62,6 @@ class Coordinator:
         self._mailbox = Mailbox(folder.path)
         self._began = time.monotonic() - ledger.state.elapsed
         self._watch = BacklogWatch(order.source, order.workspace)
-        self._summed_at = 0.0  # when the costs of the running loops were added up
         self._is_open = False  # whether the target has passed its checks, so that tasks may start
         self._is_examining = False
         self._end, self._reason = "", ""  # the outcome and its reason, once nothing new may start
@@ -105,7 +102,6 @@ class Coordinator:
         self._watch.begin()
         if not self.ledger.state.opened:
             make_target(self.order, self._home)
-        self._record_merged()
         self._apply_edits(content)
         self._tick_on_disk()
         self._read_mailbox()
@@ -173,9 +169,7 @@ class Coordinator:
         if not self.ledger.board.trying:
             self._on_target_checked(verdict)
             return
-        happened = after_merge(self.ledger.board, verdict, time.monotonic() - child.started_at)
-        self.ledger.tell(*happened)
-        self._children.warn(self.ledger.board, happened)
+        self.ledger.tell(*after_merge(self.ledger.board, verdict, time.monotonic() - child.started_at))
         self._tick_on_disk()
 
     def _on_target_checked(self, result: GateVerdict) -> None:
@@ -228,8 +222,7 @@ class Coordinator:
         if self._end or self.ledger.state.finished:
             return
         spending = 0.0
-        if self.order.max_cost is not None and time.monotonic() - self._summed_at >= SPENDING_INTERVAL:
-            self._summed_at = time.monotonic()
+        if self.order.max_cost is not None:
             running = running_summaries(self._folder, self.ledger.board).values()
             spending = sum(summary.cost_usd or 0.0 for summary in running if summary)
         end, reason = exceeded_limit(self.ledger.board, self.order.max_time, self.elapsed, spending)
@@ -239,20 +232,6 @@ class Coordinator:
     @property
     def elapsed(self) -> float:
         return time.monotonic() - self._began
-
-    def _record_merged(self) -> None:
-        """Record the ready tasks that git says are merged: a killed gate may not have reported them."""
-        ready = {job.tip: key for key, job in self.ledger.board.jobs.items() if job.state == "ready" and job.tip}
-        if not ready:
-            return
-        try:
-            left = merging.unmerged(self._home, self.order.target_ref, [*ready])
-        except UserError:
-            return  # the gate will report what is wrong
-        now = self._home.resolve(self.order.target_ref)
-        for tip, key in ready.items():
-            if tip not in left:
-                self.ledger.tell(work_events.TaskMerged(key, tip, now))
 
     def _tick_on_disk(self) -> None:
         for problem in self._watch.tick(self.ledger.board, self._home, self._deadline):

@@ -4,7 +4,7 @@ It runs in a child process (`ralph run-gate`), one at a time, which prints its v
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ralph.backlog import task_worktrees
 from ralph.backlog.retries import CHECK_RUNS, LOCKED_REMOTE, MERGE_RACE, REMOTE_TIMEOUT
 from ralph.backlog.work_order import ORDER, REQUEST, WorkOrder, folder_of, read
-from ralph.core.backlog import Board, Conflict, FailedCheck, GateVerdict
+from ralph.core.backlog import Board, FailedCheck, GateVerdict
 from ralph.core.check_counts import count_failures
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.secrets import Redactor, secret_values
@@ -42,10 +42,9 @@ class MergeRequest(Struct, frozen=True, kw_only=True):
     """The tasks to merge.
 
     `passed` is the commit at which the target last passed its checks, and `red` the checks that failed there (with
-    --allow-red). Three fields have the tasks' keys: `own` maps a task to its additional checks, `conflicted` to the
-    files in which it had to resolve conflicts, and `probed` a running task to its branch. `push_settings` are git's
-    settings for pushing when the backlog run began. `examines`: run the exams of the whole backlog on the target
-    instead.
+    --allow-red). `own` maps a task to its additional checks, and `conflicted` to the files in which it had to resolve
+    conflicts. `push_settings` are git's settings for pushing when the backlog run began. `examines`: run the exams of
+    the whole backlog on the target instead.
     """
 
     branches: tuple[Branch, ...] = ()
@@ -53,7 +52,6 @@ class MergeRequest(Struct, frozen=True, kw_only=True):
     red: tuple[FailedCheck, ...] = ()
     own: dict[str, tuple[str, ...]] = {}
     conflicted: dict[str, tuple[str, ...]] = {}
-    probed: dict[str, str] = {}
     push_settings: GitSettings | None = None
     examines: bool = False
 
@@ -63,14 +61,13 @@ def merge_request(
 ) -> MergeRequest:
     """Return the request to merge these tasks of the board."""
     jobs = [board.jobs[key] for key in batch]
-    closings = {job.task.key: order.source.closing(job.task.key) for job in jobs}
+    closing = order.source.closing
     return MergeRequest(
-        branches=tuple(Branch(j.task.key, j.tip, j.task.title, j.files, closings[j.task.key]) for j in jobs),
+        branches=tuple(Branch(j.task.key, j.tip, j.task.title, j.files, closing(j.task.key)) for j in jobs),
         passed=passed,
         red=board.red,
         own={job.task.key: job.task.checks for job in jobs if job.task.checks},
         conflicted={job.task.key: job.files for job in jobs if job.returns},
-        probed={job.task.key: order.branch_of(job.task.key) for job in board.of("working")},
         push_settings=push_settings,
     )
 
@@ -145,9 +142,7 @@ class Gate(Struct, frozen=True, kw_only=True):
             if refused:
                 return replace(seen, stuck=refused)
             if refused is not None:
-                probed = self._probe(made.commit, request.probed)
-                merged = (*before, *tried)
-                return replace(seen, merged=merged, commit=made.commit, probed=probed, allowed=allowed)
+                return replace(seen, merged=(*before, *tried), commit=made.commit, allowed=allowed)
         return GateVerdict(
             stuck=f"{self.order.shown_target} was moved by someone else {MERGE_RACE.attempts} times during the checks"
         )
@@ -240,22 +235,8 @@ class Gate(Struct, frozen=True, kw_only=True):
         """
         return there in ("", tip) or merging.is_merge_of(self.repository, there, tip)
 
-    def _probe(self, target: str, working: Mapping[str, str]) -> dict[str, Conflict]:
-        """Return the running tasks that will conflict with the new target."""
-        places = ["refs/heads", *([f"refs/remotes/{self.order.remote.name}"] if self.order.remote else [])]
-        refs = {f"{place}/{branch}": key for place in reversed(places) for key, branch in working.items()}
-        tips = merging.unmerged_refs(self.repository, target, refs)
-        own = {refs[ref]: tips[ref] for ref in refs if ref in tips}  # the local branch, if both exist
-        seen = {key: merging.merge_commits(self.repository, target, tip).conflict for key, tip in own.items()}
-        return {key: conflict for key, conflict in seen.items() if conflict}
 
-
-FINISHED = b"."
 MAX_CHECK_TIME = 3600.0  # seconds to wait for a gate whose coordinator was killed
-
-
-class Interrupted(Exception):
-    """A person asked to stop before the gate finished."""
 
 
 def run_gate(path: str, keeper: Keeper, interrupt: Interrupt) -> GateVerdict:
@@ -283,18 +264,14 @@ def gate_lock(folder: RunFolder, deadline: Deadline) -> Iterator[None]:
     """Allow only one gate at a time.
 
     The git commands that a gate starts inherit its lock, so the next gate waits until those of a killed gate have
-    exited. It kills the checks that a killed gate left running; the lock file says whether the last gate finished.
+    exited. It kills the checks that a killed gate left running.
     """
     lock = open_file(folder.path / "gate.lock", os.O_RDWR | os.O_CREAT)
     os.set_inheritable(lock, True)
     try:
         acquire_lock(lock, folder.path / "gate.lock", MAX_CHECK_TIME)
-        if os.read(lock, 1) != FINISHED:
-            kill_run(_mark(folder), time_left=deadline.remaining)
-        os.ftruncate(lock, 0)
+        kill_run(_mark(folder), time_left=deadline.remaining)
         yield
-        with suppress(OSError):  # the disk is full: the next gate looks for processes to kill
-            os.pwrite(lock, FINISHED, 0)
     finally:
         os.close(lock)
 
@@ -330,7 +307,7 @@ def make_gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, int
         with open_check_sandbox(context) as inside:
             seen = Checks(inside, [CheckCommand(command)]).run(next(numbers))
         if seen is None:
-            raise Interrupted
+            raise KeyboardInterrupt
         (one,) = seen
         if one.passed:
             return None
@@ -342,7 +319,7 @@ def make_gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, int
     def examine(commit: str) -> str:
         results = Exams(context, home, work.id).run(commit, "the finished backlog", fail_fast=True)
         if interrupt.level:
-            raise Interrupted
+            raise KeyboardInterrupt
         return next((exam.name for exam, _ in results if not exam.passed), "")
 
     return Gate(order=work, repository=home, check=check, furnish=furnish, examine=examine)

@@ -97,7 +97,7 @@ class WorkRegistration(Registration):
         super().__init__(folder, ignores_signals=ignores_signals)
         self._folder = folder
         self._ledger: JournalLedger
-        self._is_behind = False
+        self._is_behind = True
         known = {"kind": "work", "workspace": order.workspace, "goal": f"backlog {order.source.name}"}
         pushes = bool(order.remote)  # then nothing is left to accept
         self._facts = replace(self._facts, **known, branch=order.shown_target, untouched=pushes, version=order.version)
@@ -107,22 +107,25 @@ class WorkRegistration(Registration):
 
     def __call__(self, *happened: Any) -> None:
         """Write the summary, at most once per WRITE_INTERVAL; `tick` writes what was left out."""
-        turns = [event for event in happened if isinstance(event, work_events.WorkStarted | work_events.WorkFinished)]
-        self._is_behind = not turns and time.time() - self._written < WRITE_INTERVAL
-        if not self._is_behind:
-            self._tell_all(*turns)
+        self._is_behind = True
+        is_turn = any(isinstance(event, work_events.WorkStarted | work_events.WorkFinished) for event in happened)
+        if is_turn or time.time() - self._written >= WRITE_INTERVAL:
+            self.tick()
 
     def tick(self, is_stopping: bool = False) -> None:
-        if self._is_behind:
-            self._is_behind = False
-            self._tell_all()
-
-    def _tell_all(self, *happened: Any) -> None:
-        board, now = self._ledger.board, time.time()
+        if not self._is_behind:
+            return
+        self._is_behind = False
+        state, board, now = self._ledger.state, self._ledger.board, time.time()
         states = [*displayed_states(board).values()]
+        ended: dict[str, Any] = {"outcome": "", "reason": ""}
+        if finished := state.finished:
+            ended = {"outcome": finished.outcome, "reason": finished.reason, "exit_code": finished.exit_code}
+            ended["seconds"] = finished.duration_s
         self._facts = replace(
             self._facts,
-            began=self._ledger.state.began or self._facts.began,  # it may have begun on another machine
+            **ended,
+            began=state.began or self._facts.began,  # it may have begun on another machine
             changed=now,
             checks=len(states) - states.count("withdrawn"),
             checks_passed=states.count("merged"),
@@ -131,17 +134,6 @@ class WorkRegistration(Registration):
             doing=count_states(states, ("merged", "working", "ready", "parked", "blocked")),
             since=now,
         )
-        for event in happened:
-            if isinstance(event, work_events.WorkStarted):
-                self._facts = replace(self._facts, outcome="", reason="")
-            elif isinstance(event, work_events.WorkFinished):
-                self._facts = replace(
-                    self._facts,
-                    outcome=event.outcome,
-                    reason=event.reason,
-                    seconds=event.duration_s,
-                    exit_code=event.exit_code,
-                )
         self._try_write()
 
     def leave(self) -> None:

@@ -64,12 +64,12 @@ class TaskRun:
         )
 
     def _check_out(self, context: Context, lock: Callable[[Path], None]) -> Worktree:
-        work, key = self._work, self._assigned.task.key
+        work, key = self._work, self._assigned.job.task.key
         home = require_git(Path(work.workspace), context.deadline)
         if work.is_shared:
             self.publisher = _publisher(work, home, self._assigned, context.interrupt)
         made = task_worktrees.open_worktree(work, home, key, lock, context)
-        if self._assigned.is_returned and not self._is_begun:
+        if self._assigned.job.is_returned and not self._is_begun:
             reserved_names, target = work.reserved_names(home), home.resolve(work.target_ref)
             self._conflicts = worktrees.merge_target(
                 made.git, target, (*reserved_names.lists, *reserved_names.settings)
@@ -80,16 +80,16 @@ class TaskRun:
 
     def _adapt(self, parts: Parts, context: Context) -> Parts:
         notes = list[Note]()
-        if self._assigned.is_returned:
+        if self._assigned.job.is_returned:
             conflicted = CONFLICTED.format(files=", ".join(self._conflicts[:50])) if self._conflicts else ""
-            notes.append(Note(RETURNED + conflicted, "gate", output=self._assigned.note))
-        elif self._assigned.note:
-            notes.append(Note(f"{NOTE}{self._assigned.note}", "person"))
+            notes.append(Note(RETURNED + conflicted, "gate", output=self._assigned.job.note))
+        elif self._assigned.job.note:
+            notes.append(Note(f"{NOTE}{self._assigned.job.note}", "person"))
         if notes:
             parts = replace(parts, rules=(*parts.rules, lambda run: notes))
         if self._assigned.red:
             parts = replace(parts, workspace=RedWorkspace(parts.workspace, self._assigned.red))
-        elif self._assigned.attempt == 1 and not self._assigned.task.checks:
+        elif self._assigned.attempt == 1 and not self._assigned.job.task.checks:
             parts = replace(parts, check_start=self._gate_results)
         publisher = self.publisher
         if publisher is None:
@@ -147,7 +147,7 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
     request = RunRequest(
         settings=settings_for(work, assigned),
         workspace=work.workspace,
-        goal_text=assigned.task.text or assigned.task.title,
+        goal_text=assigned.job.task.text or assigned.job.task.title,
         work=work.id,
         backlog_task=key,
     )
@@ -173,7 +173,7 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
 
 
 def _publisher(work: WorkOrder, home: Git, assigned: Assignment, interrupt: Interrupt) -> Publisher:
-    made = Publisher(work, home, assigned.task.key, interrupt, push_settings=assigned.push_settings)
+    made = Publisher(work, home, assigned.job.task.key, interrupt, push_settings=assigned.push_settings)
     made.prepare()
     return made
 
@@ -191,7 +191,7 @@ def _publish(publisher: Publisher | None, result: TaskResult) -> TaskResult:
 
 def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:
     """Return the settings of the backlog run's loops, with the task's own on top."""
-    task, own = assigned.task, dict[str, Any]()
+    task, own = assigned.job.task, dict[str, Any]()
     if task.agent:
         own["agent"] = {"command": task.agent}
     if task.model:

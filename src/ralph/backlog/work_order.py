@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ralph import __version__
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogSource
-from ralph.core.backlog import BacklogTask, FailedCheck, Job
+from ralph.core.backlog import FailedCheck, Job
 from ralph.core.model import Outcome
 from ralph.core.text import one_line
 from ralph.core.work_events import WorkStarted
@@ -113,17 +113,14 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
 class Assignment(Struct, frozen=True, kw_only=True):
     """What one loop works on.
 
-    - `note` is why the gate refused it (if `is_returned`), or a person's note.
     - `worker` names this machine if another one had the task before.
     - `push_settings` are git's settings for pushing when the backlog run began.
     - `red` are the checks that fail on the target, if that is allowed.
     """
 
-    task: BacklogTask
+    job: Job
     run: str
     attempt: int = 1
-    note: str = ""
-    is_returned: bool = False
     worker: str = ""
     push_settings: GitSettings | None = None
     red: tuple[FailedCheck, ...] = ()
@@ -191,16 +188,8 @@ def assign_task(
     if resumes:  # it may have ended while the backlog run was paused
         Mailbox(str(folder.path.parent / run)).unpause()
     attempt = job.attempts if resumes else job.attempts + 1
-    assigned = Assignment(
-        task=job.task,
-        run=run,
-        attempt=attempt,
-        note=job.note,
-        is_returned=job.is_returned,
-        worker=worker if job.attempts else "",
-        push_settings=push_settings,
-        red=red,
-    )
+    worker = worker if job.attempts else ""
+    assigned = Assignment(job=job, run=run, attempt=attempt, worker=worker, push_settings=push_settings, red=red)
     put(folder, assignment_of(job.task.key), assigned)
     return run, attempt
 
@@ -277,12 +266,6 @@ def _find_base(home: Git, target: str) -> str:
             f"{target} is checked out in {held}, and a branch that is checked out is never moved",
             f"leave --target out and merge afterwards, or merge into the remote's branch with --push=REMOTE/{target}",
         )
-    parts = target.split("/")
-    above = ["/".join(parts[:size]) for size in range(1, len(parts))]
-    below = home.run("for-each-ref", "--count=1", "--format=%(refname:lstrip=2)", f"refs/heads/{target}/")
-    for name in (*above, below.decode("utf-8", "replace").strip()):
-        if name and home.resolve(f"refs/heads/{name}"):
-            raise UserError(f"the branch {name} prevents a branch named {target}", "name another with --target BRANCH")
     return home.resolve(f"refs/heads/{target}") or home.resolve("HEAD")
 
 

@@ -165,7 +165,6 @@ class GateVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
       ready.
     - `red` is the check that failed on the candidate.
     - `stuck` is a problem that no task caused.
-    - `probed` are running tasks that will conflict with the new target.
     - `allowed` are checks that fail on the target with --allow-red.
     """
 
@@ -176,7 +175,6 @@ class GateVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     red: FailedCheck | None = None
     empty: tuple[str, ...] = ()
     stuck: str = ""
-    probed: dict[str, Conflict] = {}
     allowed: tuple[FailedCheck, ...] = ()
 
 

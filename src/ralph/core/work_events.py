@@ -107,18 +107,6 @@ class TaskWithdrawn(Struct, frozen=True):
     by_list: bool = False
 
 
-class TaskWarned(Struct, frozen=True):
-    """The running task will conflict in `files` with what was just merged; ralph tells its agent."""
-
-    key: str
-    files: tuple[str, ...]
-
-    @property
-    def note(self) -> str:
-        """The note for the agent."""
-        return f"Something else has merged that changes {', '.join(self.files[:20])}: keep your change there small."
-
-
 class GateStarted(Struct, frozen=True):
     """The gate merges and checks these tasks together."""
 
@@ -160,7 +148,7 @@ class WorkFinished(Struct, frozen=True, kw_only=True):
 
 
 TaskEvent = TaskListed | TaskQueued | TaskStarted | TaskReady | TaskMerged | TaskReturned | TaskParked | TaskWithdrawn
-GateEvent = TaskWarned | GateStarted | GateFinished | GateOpened
+GateEvent = GateStarted | GateFinished | GateOpened
 WorkEvent = WorkStarted | TaskEvent | GateEvent | WorkPaused | WorkFinished
 
 NAMES = event_names(get_args(WorkEvent))
@@ -310,7 +298,6 @@ def after_merge(board: Board, verdict: GateVerdict, duration: float) -> list[Wor
         (key,), red = verdict.tried, verdict.red
         note = f"`{red.check}` failed on the merged tree: {red.ending}\n{red.output}"
         happened.append(_refuse(board, key, f"{red.check}: {red.ending}", note, board.jobs[key].files))
-    happened += [TaskWarned(key, conflict.files) for key, conflict in verdict.probed.items() if key in board.working]
     return happened
 
 

@@ -92,7 +92,6 @@ class LocalWork(WorkCopy):
         if not state.finished:
             await self.pass_requests(self.clone.name)
         happened = await asyncio.to_thread(self.copy_events)
-        self.children.warn(state.board, happened)
         if any(isinstance(event, work_events.TaskMerged) for event in happened):
             await asyncio.to_thread(self._clean_up)
         if self.brings and not state.finished:

@@ -210,7 +210,6 @@ class Mirror:
         copy.registration = WorkRegistration(copy.folder, order, ignores_signals=True)
         copy.registration.watch(copy.ledger)
         copy.registration.begin()
-        copy.registration(*filter(None, (copy.ledger.state.finished,)))
         copy.ledger.listen((copy.registration,))
         self._copies[row.id] = copy
         enlist(copy.folder, self._env)

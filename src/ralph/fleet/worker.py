@@ -210,8 +210,8 @@ class Worker:
                     await self._join(row)
             for local in [*self._works.values()]:
                 state = await local.update()
-                if state.finished and local.order.id != self._brought and not local.children.running:
-                    self._close(local)
+                if state.finished and not local.brings and not local.children.running:
+                    self._works.pop(local.order.id).close(self._say)
             is_over = self._brought and self._works[self._brought].log.state.finished
             if is_over or (once and not rows):
                 self._stopping.set()
@@ -239,23 +239,22 @@ class Worker:
             for local in self._works.values():
                 await local.update()
             await self._database.transact(fetch_all, "DELETE FROM ralph_workers WHERE id = %s", self._id)
-        for local in [*self._works.values()]:
-            if local.order.id != self._brought:
-                self._close(local)
-        if self._brought in self._works:  # its last line is the last on the screen
-            self._works[self._brought].close(self._say)
+        for local in sorted(self._works.values(), key=lambda local: local.brings):  # its last line comes last
+            local.close(self._say)
 
     # Backlog runs
 
     async def _join(self, row: WorkRow) -> None:
         """Work on an open backlog run or, if this clone can't, say why once."""
-        objection = await asyncio.to_thread(self._objection, row)
-        refusal = f"takes no tasks of {row.name} ({row.backlog}): {objection}"
-        if not objection:
-            await self._open(self._localize(row))
-        elif refusal not in self._refusals:
-            self._refusals.add(refusal)
-            self._say(refusal)
+        try:
+            order = await asyncio.to_thread(self._localize, row)
+        except UserError as error:
+            refusal = f"takes no tasks of {row.name} ({row.backlog}): {error.advice}"
+            if refusal not in self._refusals:
+                self._refusals.add(refusal)
+                self._say(refusal)
+        else:
+            await self._open(order)
 
     async def _open(self, order: WorkOrder) -> LocalWork:
         def is_late() -> bool:
@@ -278,26 +277,14 @@ class Worker:
         self._works[order.id] = local
         return local
 
-    def _close(self, local: LocalWork) -> None:
-        local.close(self._say)
-        del self._works[local.order.id]
-
-    def _objection(self, row: WorkRow) -> str:
-        """Return why this clone cannot work on a backlog run; empty if it can."""
-        try:
-            remote = self._localize(row).remote
-        except UserError as error:
-            return error.message
-        name = remote.name if remote else ""
-        if name not in self._home.run("remote").decode("utf-8", "replace").split():
-            return f"this clone has no remote {name}; add it: git remote add {name} URL"
-        if row.repository != self._repository:
-            return f"{self._home.root} is a clone of another repository, or a shallow one"
-        return ""
-
     def _localize(self, row: WorkRow) -> WorkOrder:
-        """Return the order of a backlog run with its workspace in this clone."""
+        """Return the order of a backlog run, with its workspace here; raise a UserError if this clone can't run it."""
         order = decode_order(row.work_order)
+        name = order.remote.name if order.remote else ""
+        if name not in self._home.run("remote").decode("utf-8", "replace").split():
+            raise UserError(f"this clone has no remote {name}", f"git remote add {name} URL")
+        if row.repository != self._repository:
+            raise UserError(f"{self._home.root} is a clone of another repository, or a shallow one", "clone it again")
         return replace(order, workspace=os.path.join(self._home.root, order.workspace).rstrip("/"))
 
     def _say(self, text: str) -> None:

@@ -82,15 +82,6 @@ def unmerged(git: Git, target: str, tips: Collection[str]) -> set[str]:
     return {*tips} & {*git.run("rev-list", "--stdin", stdin=asked.encode()).decode().split()}
 
 
-def unmerged_refs(git: Git, target: str, refs: Collection[str]) -> dict[str, str]:
-    """Return name and commit of each ref that is not in the history of the target."""
-    if not refs:
-        return {}
-    args = ("for-each-ref", f"--no-merged={target}", "--format=%(objectname) %(refname)", "--", *refs)
-    lines = os.fsdecode(git.run(*args)).splitlines()
-    return {name: tip for tip, _, name in (line.partition(" ") for line in lines) if name in refs}
-
-
 def changed_files(git: Git, target: str, tip: str) -> tuple[str, ...]:
     """Return the files that a branch changed since it left the target; just `**` if there are more than MAX_FILES."""
     out = git.run("diff", "--name-only", "--no-renames", "--no-ext-diff", "-z", f"{target}...{tip}")

@@ -128,8 +128,6 @@ def _sentence(event: object) -> tuple[str, str]:
             return f"{event.key}: withdrawn: {short(event.reason, 200)}", "yellow"
         case work_events.TaskQueued():
             return f"{event.key}: queued again: {short(event.reason, 200)}", "plain"
-        case work_events.TaskWarned():
-            return f"{event.key}: told its agent about the changes in {listed(event.files, 5)}", "dim"
         case work_events.GateFinished() if event.verdict.red and len(event.verdict.tried) > 1:
             red = event.verdict.red
             tried = listed(event.verdict.tried, 5)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ralph.backlog.backlog_source import replace_in_place
+from ralph.backlog.backlog_source import files_at, replace_in_place
 from ralph.backlog.gate import gate_lock, make_gate
 from ralph.backlog.retries import CHECK_RUNS
 from ralph.backlog.work_order import ORDER, WorkOrder, read
@@ -29,6 +29,7 @@ from ralph.process.signals import Deadline, Interrupt
 from ralph.run.accept import DISCARDED, NotAccepted, refuse_without_branch
 from ralph.store.register import Listed
 
+ListFiles = dict[str, bytes]  # the content of the backlog's files, by their paths in the repository
 IN_THE_WAY = "commit or stash what is in the way, then accept again; nothing was changed"
 
 
@@ -46,14 +47,6 @@ class AcceptedWork(Struct, frozen=True, kw_only=True):
     checks: int
     red: int
     is_done: bool
-
-
-class ListFile(Struct, frozen=True):
-    """A file of the backlog: the content to be committed, and the user's version if that has uncommitted changes."""
-
-    path: str
-    content: bytes
-    edited: bytes | None = None
 
 
 def why_not_accept(run: Listed) -> str:
@@ -82,7 +75,7 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
     if home.contains(base, tip):
         raise UserError(f"{order.target} is already merged", f"nothing to do; to remove it: ralph discard {order.name}")
     with gate_lock(run.folder, deadline):
-        files = _list_files(order, home, base, merged)
+        files, edited = _list_files(order, home, base, merged)
         commit = _make_commit(order, home, base, tip, files)
         gate = make_gate(order, home, run.folder, keeper, interrupt)
         failed = gate.failing_commands(commit, order.checks, tries=CHECK_RUNS)
@@ -95,7 +88,7 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
             hint = f"`ralph show {order.name}` shows what it printed; nothing was changed"
             raise NotAccepted(f"the exam fails on the merged tree: {exam}", hint)
         changed = merging.changed_files(home, base, commit)
-        with _lists_in_place(order, home, files):
+        with _lists_in_place(order, home, files, edited):
             answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
             if answer.code:
                 raise NotAccepted(git_error(("merge",), answer, "cannot merge into your tree").message, IN_THE_WAY)
@@ -117,25 +110,23 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
     )
 
 
-def _list_files(order: WorkOrder, home: Git, base: str, merged: list[str]) -> list[ListFile]:
-    """Return the backlog files as they are on the user's disk, with the merged tasks ticked."""
+def _list_files(order: WorkOrder, home: Git, base: str, merged: list[str]) -> tuple[ListFiles, ListFiles]:
+    """Return the backlog's files on the user's disk with the merged tasks ticked, and those with uncommitted changes as
+    they are."""
     source = order.source
     if not source.paths:
-        return []
-    found = home.run("--literal-pathspecs", "ls-tree", "-r", "-z", "--name-only", base, "--", *source.paths)
-    names = [os.fsdecode(name) for name in found.split(b"\0") if name]
-    committed = {name: home.run("cat-file", "blob", f"{base}:{name}") for name in names}
+        return {}, {}
+    committed = files_at(base, source, home)
     disk = source.disk_files(committed)
     now = {**committed, **disk}
     try:
         after = {**now, **source.ticked(now, merged)}
     except UserError as error:
         raise NotAccepted(error.message, "fix the backlog, then accept again; nothing was changed") from None
-    edited = {name: data for name, data in disk.items() if committed.get(name) != data}
-    return [ListFile(name, data, edited.get(name)) for name, data in after.items()]
+    return after, {name: data for name, data in disk.items() if committed.get(name) != data}
 
 
-def _make_commit(order: WorkOrder, home: Git, base: str, tip: str, files: list[ListFile]) -> str:
+def _make_commit(order: WorkOrder, home: Git, base: str, tip: str, files: ListFiles) -> str:
     """Return the commit that the user's branch moves to: the target itself, or a merge with it."""
     theirs = merging.with_files_of(home, tip, base, order.source.paths)
     merge = merging.merge_commits(home, base, theirs)
@@ -144,14 +135,11 @@ def _make_commit(order: WorkOrder, home: Git, base: str, tip: str, files: list[L
             f"{order.target} no longer merges: conflicts in {listed(merge.conflict.files, 5)}",
             f"resolve them yourself: git merge {order.target}; nothing was changed",
         )
-    blobs = {
-        os.fsencode(file.path): (
-            b"100644",
-            home.run("hash-object", "-w", "--stdin", stdin=file.content).decode().strip(),
-        )
-        for file in files
-    }
-    tree = tree_with(home, merge.tree, dict(blobs)) if blobs else merge.tree
+    blobs: dict[bytes, tuple[bytes, str] | None] = {}
+    for name, data in files.items():
+        blob = home.run("hash-object", "-w", "--stdin", stdin=data).decode().strip()
+        blobs[os.fsencode(name)] = (b"100644", blob)
+    tree = tree_with(home, merge.tree, blobs) if blobs else merge.tree
     is_same = tree == home.run("rev-parse", f"{tip}^{{tree}}").decode().strip()
     if is_same and home.contains(tip, base):
         return tip
@@ -159,26 +147,24 @@ def _make_commit(order: WorkOrder, home: Git, base: str, tip: str, files: list[L
 
 
 @contextmanager
-def _lists_in_place(order: WorkOrder, home: Git, files: list[ListFile]) -> Iterator[None]:
+def _lists_in_place(order: WorkOrder, home: Git, files: ListFiles, edited: ListFiles) -> Iterator[None]:
     """Write and stage the edited backlog files, so that git can fast-forward over them; undo that on failure."""
-    edited = [file for file in files if file.edited is not None]
-    names = [file.path for file in edited]
     if not edited:
         yield
         return
-    now = order.source.disk_files({file.path: file.content for file in files})
-    if any(now.get(file.path) != file.edited for file in edited):
+    now = order.source.disk_files(files)
+    if any(now.get(name) != data for name, data in edited.items()):
         raise NotAccepted(f"{order.source.name} changed during the checks", "accept again; nothing was changed")
-    before = {file.path: read_file(os.path.join(home.root, file.path)) for file in edited}
-    for file in edited:
-        replace_in_place(os.path.join(home.root, file.path), file.content)
-    home.run("--literal-pathspecs", "add", "--", *names)
+    before = {name: read_file(os.path.join(home.root, name)) for name in edited}
+    for name in edited:
+        replace_in_place(os.path.join(home.root, name), files[name])
+    home.run("--literal-pathspecs", "add", "--", *edited)
     try:
         yield
     except BaseException:
         for name, data in before.items():
             replace_in_place(os.path.join(home.root, name), data)
-        home.run("--literal-pathspecs", "reset", "-q", "--", *names)
+        home.run("--literal-pathspecs", "reset", "-q", "--", *edited)
         raise
 
 

@@ -202,10 +202,14 @@ def read_list(source: BacklogSource, workspace: Path) -> BacklogContent:
 
 def read_list_at(commit: str, source: BacklogSource, home: Git) -> BacklogContent:
     """Read a backlog as it is in a commit: the same from every clone."""
-    listed = home.run("ls-tree", "-r", "-z", "--name-only", commit, "--", *source.paths)
-    names = [name for name in listed.decode("utf-8", "replace").split("\0") if name]
-    files = {name: home.run("cat-file", "blob", f"{commit}:{name}") for name in names}
-    return require_valid(source.read_from(files), source.name)
+    return require_valid(source.read_from(files_at(commit, source, home)), source.name)
+
+
+def files_at(commit: str, source: BacklogSource, home: Git) -> dict[str, bytes]:
+    """Return the files of a backlog as they are in a commit."""
+    found = home.run("--literal-pathspecs", "ls-tree", "-r", "-z", "--name-only", commit, "--", *source.paths)
+    names = [os.fsdecode(name) for name in found.split(b"\0") if name]
+    return {name: home.run("cat-file", "blob", f"{commit}:{name}") for name in names}
 
 
 class BacklogWatch:

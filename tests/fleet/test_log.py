@@ -19,7 +19,6 @@ from tests.fleet.machines import Machine, silence
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogSource
 from ralph.backlog.ledger import JournalLedger
-from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
 from ralph.core.backlog import BacklogTask, GateVerdict
@@ -39,14 +38,9 @@ from ralph.fleet.log import (
     queue_name,
     register_worker,
 )
-from ralph.fleet.steering import Mirror
 from ralph.git.remote import Remote
-from ralph.history.work_history import work_history
-from ralph.run import control
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder
-from ralph.store.mailbox import Mailbox
-from ralph.store.register import runs
 
 KEYS = ("T1", "T2", "T3")
 HERE = "0" * 20  # the repository
@@ -348,45 +342,6 @@ def test_requests_are_written_to_the_log_or_refused_with_a_reason(on_shared_work
         state = await log.refresh()
         assert state.finished is None
         assert state.board.jobs["T1"].state == "queued"
-
-    on_shared_work(story)
-
-
-def test_a_mirror_shows_a_backlog_run_on_another_machine_and_passes_requests_on(
-    on_shared_work: OnSharedWork, tmp_path: Path
-) -> None:
-    env = {"XDG_STATE_HOME": str(tmp_path / "state")}
-
-    async def story(shared_work: SharedWork) -> None:
-        await shared_work.start("T1", "one/1")
-        log, shared = shared_work.log(), shared_work.database
-
-        async def until(fact: Callable[[], object]) -> None:
-            deadline = time.monotonic() + 60
-            while not fact():
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.05)
-                await log.refresh()
-
-        with Mirror(shared_work.url, env=env):
-            (run,) = runs(env)
-            assert (run.id, run.state, run.facts.kind) == (shared_work.order.id, "running", "work")
-            assert [job.state for job in work_history(run).board.jobs.values()] == ["working", "queued", "queued"]
-            control.pause(run)
-            await until(lambda: log.state.board.is_paused)
-            await until(lambda: runs(env)[0].state == "paused")
-            await steering.steer(shared, "resume", "")
-            await until(lambda: runs(env)[0].state == "running")
-            await steering.steer(shared, "pause", "")
-            await until(lambda: runs(env)[0].state == "paused")
-            control.unpause(run)
-            await until(lambda: not log.state.board.is_paused)
-            Mailbox(run.place).leave(TASK_REQUEST, TaskRequest("withdraw", "T2"))
-            await until(lambda: log.state.board.jobs["T2"].state == "withdrawn")
-            control.stop(run)
-            await until(lambda: log.state.finished)
-            await until(lambda: runs(env)[0].state == "interrupted")
-        assert runs(env) == []
 
     on_shared_work(story)
 

@@ -1,26 +1,12 @@
 """The list of runs."""
 
 import json
-import os
 from pathlib import Path
 
 import msgspec
 from tests.hostile_text import COMMANDS_A_TERMINAL, EVIL
 
-from ralph.process.descendants import own_start
-from ralph.store.register import STATE, host, run_at
-
-
-def test_a_copy_of_a_fleets_backlog_is_listed_while_its_process_runs(tmp_path: Path) -> None:
-    """Only the process that showed the copy was killed, not the backlog."""
-    folder = tmp_path / "20261116-130000-c0py"
-    folder.mkdir()
-    facts = {"run": folder.name, "kind": "work", "ignores_signals": True, "workspace": "/w", "host": host()}
-    me = {"pid": os.getpid(), "start": own_start()}
-    for said, state in ((me, "running"), (me | {"outcome": "done"}, "done"), ({"pid": 1 << 30, "start": "1"}, None)):
-        (folder / STATE).write_text(json.dumps(facts | said))
-        found = run_at(folder)
-        assert (found and found.state) == state
+from ralph.store.register import run_at
 
 
 def test_a_summary_from_a_journal_has_no_control_characters(tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ class JournalLedger:
 class WorkRegistration(Registration):
     """A listener that keeps the summary of a backlog run up to date for `ralph ps`."""
 
-    def __init__(self, folder: RunFolder, order: WorkOrder, ignores_signals: bool = False) -> None:
-        super().__init__(folder, ignores_signals=ignores_signals)
+    def __init__(self, folder: RunFolder, order: WorkOrder) -> None:
+        super().__init__(folder)
         self._folder = folder
         self._ledger: JournalLedger
         self._is_behind = True

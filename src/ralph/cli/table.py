@@ -23,7 +23,6 @@ __all__ = ["DIRECTORY", "Values"]  # which the commands import from here
 
 CommandHandler = Callable[[Values, list[str]], int]
 
-DB = Option("--db URL", "Use the backlogs in this database: postgresql://HOST/NAME (empty: $RALPH_DB).")
 JSON = Option("--json", "Print one JSON object per line.")
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ralph.cli.request import one_run
 from ralph.cli.run import has_usable_terminal, open_screen
-from ralph.cli.table import DB, DIRECTORY, JSON, Values, command, print_objects
-from ralph.cli.work import mirror_fleet, show_work
+from ralph.cli.table import DIRECTORY, JSON, Values, command, print_objects
+from ralph.cli.work import show_work
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError, to_install
 from ralph.history.feed import history_now
@@ -155,14 +155,12 @@ def _print_events(run: Listed, lines: Iterator[bytes], values: Values) -> int:
 WEB_PACKAGES = ("anyio", "h11", "segno", "starlette", "uvicorn")
 
 
-@command(DB, words="[PATH]")
+@command(words="[PATH]")
 def ui(values: Values, words: list[str]) -> int:
     """Watch and steer runs in the terminal, and start new ones in PATH.
 
     Type a goal, or a command such as /ralph 5, /check CMD, /help. A run that was started here ends with the TUI, unless
     you choose to keep it when you leave.
-
-    With --db the TUI also shows the backlogs of that database; requests reach all machines that work on them.
 
     `ralph run PATH` opens it as well, with options (--agent, --max-cost, ...) for every run that you start there."""
     if len(words) > 1:
@@ -173,8 +171,7 @@ def ui(values: Values, words: list[str]) -> int:
         raise UserError(f"folder not found: {path}", "name a folder")
     if not has_usable_terminal():
         raise UserError("the TUI needs a terminal", "`ralph ps` and `ralph logs -f` work anywhere")
-    with mirror_fleet(values):
-        return open_screen(place)
+    return open_screen(place)
 
 
 @command(
@@ -184,7 +181,6 @@ def ui(values: Values, words: list[str]) -> int:
     Option("--plain", "Serve without TLS: others on the network can read the traffic."),
     Option("--allow look|steer|start", "The most that any link allows (default: start)."),
     Option("--remember", "Browsers keep their access when the server restarts."),
-    DB,
     Option("--link[=look|steer|start]", "Print another link to the running web UI."),
     words="[LEVEL]",
     examples=("ralph serve", "ralph serve --allow steer", "ralph serve --link look"),
@@ -195,7 +191,7 @@ def serve(values: Values, words: list[str]) -> int:
     It prints a link that works once, within ten minutes; `ralph serve --link` prints another from any terminal. A link
     allows a browser to look, steer (tell, answer, pause, resume, stop), or do everything (start: also accept, discard,
     retry, rewind); --allow caps all links. Only this machine can connect: from elsewhere use an ssh tunnel, a
-    mesh VPN or a proxy (--name). Runs continue without the web UI. With --db it also shows the backlogs of a fleet."""
+    mesh VPN or a proxy (--name). Runs continue without the web UI."""
     try:
         from ralph.web import listening
     except ModuleNotFoundError as error:
@@ -221,5 +217,4 @@ def serve(values: Values, words: list[str]) -> int:
         allow=values.get("allow", "start"),
         remember=bool(values.get("remember")),
     )
-    with mirror_fleet(values):
-        return listening.serve(options, sys.stdout)
+    return listening.serve(options, sys.stdout)

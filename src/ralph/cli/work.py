@@ -7,10 +7,10 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import to_builtins
 from msgspec.json import encode
@@ -60,9 +60,6 @@ from ralph.store.folder import RunFolder, load_exam_outputs, prepare, work_lock
 from ralph.store.journal import read_entries
 from ralph.store.register import Listed
 from ralph.store.writer import enlist
-
-if TYPE_CHECKING:  # the fleet is an optional extra
-    from ralph.fleet.steering import Mirror
 
 ACTIONS = ("status", "retry", "withdraw")
 SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop")
@@ -334,16 +331,6 @@ def load_fleet() -> ModuleType:
     except ImportError as error:  # psycopg without libpq
         raise UserError(f"a fleet needs psycopg: {error}", hint) from None
     return database
-
-
-def mirror_fleet(values: Values) -> AbstractContextManager[Mirror | None]:
-    """Return the backlogs of the fleet that --db names, to be listed as if they ran here."""
-    if "db" not in values:
-        return nullcontext()
-    url = load_fleet().resolve_url(values["db"] or None)
-    from ralph.fleet.steering import Mirror
-
-    return Mirror(url)
 
 
 def play_shared(db: str, order: WorkOrder, content: BacklogContent, notice: str, *, json: bool, quiet: bool) -> int:

@@ -4,6 +4,7 @@ Procrastinate brings the jobs: run a task, and merge what is ready.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -15,19 +16,22 @@ from ralph.backlog import task_worktrees
 from ralph.backlog.backlog_source import BacklogWatch, differences, read_list_at, unreadable_notice
 from ralph.backlog.children import StopLevel, TaskProcess, TaskProcesses
 from ralph.backlog.gate import merge_request
-from ralph.backlog.ledger import Audience, WorkTold, running_summaries
-from ralph.backlog.work_order import TASKS, WorkOrder, assign_task
+from ralph.backlog.ledger import Audience, JournalLedger, WorkTold, running_summaries
+from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest
+from ralph.backlog.work_order import TASKS, WorkOrder, assign_task, put_order
 from ralph.core import work_events
 from ralph.core.backlog import Board, GateVerdict, fits, next_batch, next_starts, outcome
 from ralph.core.model import Outcome
+from ralph.core.secrets import Redactor, secret_values
 from ralph.core.work_events import GATE, WorkState, after_merge
 from ralph.errors import UserError
 from ralph.fleet.database import Database
-from ralph.fleet.log import is_complete, summarize
-from ralph.fleet.steering import WorkCopy
+from ralph.fleet.log import Decide, WorkLog, is_complete, summarize
+from ralph.fleet.steering import decide_action, decide_request
 from ralph.git.client import Git
 from ralph.git.remote import GitSettings, push_settings, read_settings
 from ralph.store.folder import RunFolder
+from ralph.store.mailbox import Mailbox
 from ralph.store.writer import LineSink
 
 CHILD_POLL = 0.1  # seconds between two looks at a child process
@@ -44,8 +48,9 @@ class Clone(Struct, frozen=True):
     stopping: asyncio.Event
 
 
-class LocalWork(WorkCopy):
-    """A backlog run on this machine. With `brings` the list is watched here."""
+class LocalWork:
+    """A backlog run on this machine, with a copy of its events, so that `ralph ps`, `show`, `report`, the TUI and the
+    web UI work without the database. With `brings` the list is watched here."""
 
     def __init__(
         self,
@@ -58,24 +63,29 @@ class LocalWork(WorkCopy):
         brings: bool,
         is_quiet: bool,
     ) -> None:
-        super().__init__(database, order, folder, sinks)
-        self.clone, self.brings = clone, brings
+        self.order, self.folder, self.clone, self.brings = order, folder, clone, brings
+        self.log = WorkLog(database, order.id)
         self.children = TaskProcesses(folder, clone.env)
+        self._ledger = JournalLedger(folder, sinks, Redactor(secret_values(os.environ)))
+        self._mailbox = Mailbox(folder.path)
         self._push_settings: GitSettings
+        self._was_paused = False  # in the mailbox
         self._are_paused = False  # the loops here
         self._stack = ExitStack()
         self._watch = BacklogWatch(order.source, order.workspace)
         self._audience = Audience(order, folder, is_quiet=is_quiet, notifies=brings)
-        self.registration = self._audience.registration
 
     async def begin(self) -> None:
         """Make the folder, and read what has happened so far."""
-        self.open()
-        self._stack.callback(self.ledger.close)
+        self.folder.make()
+        put_order(self.folder, self.order)
         (self.folder.path / TASKS).mkdir(exist_ok=True)
+        self._ledger.open()
+        self._stack.callback(self._ledger.close)
+        self._was_paused = self._mailbox.read().is_paused
         self._push_settings = push_settings(read_settings(self.clone.home))
         self._audience.begin(self._stack)
-        self._audience.attend(self.ledger, self._stack)
+        self._audience.attend(self._ledger, self._stack)
         self._watch.begin()
         await self.log.refresh()
 
@@ -90,8 +100,9 @@ class LocalWork(WorkCopy):
         state = await self.log.refresh()
         self._steer_children(state)
         if not state.finished:
-            await self.pass_requests(self.clone.name)
-        happened = await asyncio.to_thread(self.copy_events)
+            await self._pass_requests(state)
+        lines, self.log.new_lines = self.log.new_lines, []
+        happened = await asyncio.to_thread(self._ledger.copy_lines, lines)
         if any(isinstance(event, work_events.TaskMerged) for event in happened):
             await asyncio.to_thread(self._clean_up)
         if self.brings and not state.finished:
@@ -111,6 +122,25 @@ class LocalWork(WorkCopy):
             self._are_paused = state.board.is_paused
             self.children.pause(state.board, self._are_paused)
 
+    async def _pass_requests(self, state: WorkState) -> None:
+        """Write the requests that people made on this machine to the log, and copy the log's pause to the mailbox.
+
+        This comes before events are copied: otherwise a pause that is displayed could not be ended at once.
+        """
+        decisions: list[Decide] = []
+        for request in self._mailbox.take(TASK_REQUEST, TaskRequest):
+            decisions.append(partial(decide_request, request))
+        is_paused, before = state.board.is_paused, self._was_paused
+        self._was_paused = self._mailbox.read().is_paused
+        if before != self._was_paused != is_paused:
+            decisions.append(partial(decide_action, "pause" if self._was_paused else "resume"))
+        elif self._was_paused != is_paused:
+            self._mailbox.pause() if is_paused else self._mailbox.unpause()
+            self._was_paused = is_paused
+        for decide in decisions:
+            with suppress(UserError):  # it is too late for that, as the display will show
+                await self.log.append(self.clone.name, decide)
+
     def _clean_up(self) -> None:
         """Remove what merged tasks left here, and tick them in the list if it is here."""
         board = self.log.state.board
@@ -124,7 +154,7 @@ class LocalWork(WorkCopy):
     def close(self, say: Callable[[str], None]) -> None:
         """Stop copying."""
         if self.log.state.finished is None:
-            self.registration.leave()
+            self._audience.registration.leave()
             say(f"left {self.order.name}: the other workers continue (ralph work status {self.order.name} --db URL)")
         self._clean_up()
         self._stack.close()

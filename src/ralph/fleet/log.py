@@ -132,16 +132,13 @@ class WorkLog:
 
     async def write(self, connection: Transaction, by: str, decide: Decide) -> WorkState:
         """Like `append`, as a part of a transaction."""
-        rows = await fetch_all(
+        ((repository, slots),) = await fetch_all(
             connection,
             "SELECT w.repository, (SELECT coalesce(sum(slots), 0) FROM ralph_workers p "
             f"WHERE p.repository = w.repository AND p.seen > now() - interval '{STALLED} seconds')::int "
             "FROM ralph_works w WHERE id = %s FOR UPDATE OF w",
             self.work,
         )
-        if not rows:
-            raise UserError(f"backlog run {self.work} is no longer in the database", "was it deleted by hand?")
-        ((repository, slots),) = rows
         await self._read(connection)
         before = after = self.state = replace(self.state, board=replace(self.state.board, slots=max(slots, 1)))
         if events := decide(before):

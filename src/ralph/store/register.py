@@ -69,11 +69,6 @@ class Listed(Struct, frozen=True):
         """Whether another run or a backlog started it. Commands use such a run only if it is named."""
         return self.is_child or bool(self.facts.work)
 
-    @property
-    def is_copy(self) -> bool:
-        """Whether this is a local copy of a fleet's backlog. Only such a backlog ignores signals."""
-        return self.facts.ignores_signals and self.facts.kind == "work"
-
     def pending_notes(self, notes: int) -> int:
         """Return how many of the `notes` in its mailbox the next prompt will have.
 
@@ -125,9 +120,7 @@ def run_at(path: str | os.PathLike[str]) -> Listed | None:
     is_alive = not facts.outcome and is_living(facts.pid, facts.start)
     if not is_alive and not (facts.workspace or facts.finished):
         return None  # it was refused before it began
-    run = Listed(os.path.basename(place), place, facts, is_alive)
-    is_stale = run.is_copy and not is_living(facts.pid, facts.start)  # what became of the backlog is not known here
-    return None if is_stale else run
+    return Listed(os.path.basename(place), place, facts, is_alive)
 
 
 def _is_run_id(name: str) -> bool:

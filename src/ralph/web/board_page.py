@@ -112,9 +112,7 @@ def task_card(work: str, job: Job, state: str, frame: Frame) -> Html:
 def card(seen: RunSeen, frame: Frame) -> Html:
     run, present = seen.run, seen.present
     place = element("b", run.facts.backlog_task or place_name(present.workspace), title=place_words(present.workspace))
-    first = element(
-        "p.first", state_badge(seen), None if run.is_copy else place, element("span.mono.soft.nick", nickname(run.id))
-    )
+    first = element("p.first", state_badge(seen), place, element("span.mono.soft.nick", nickname(run.id)))
     said = f"iteration {present.iteration}" + (f" of {present.max_iterations}" if present.max_iterations else "")
     if run.facts.kind == "work":
         said = f"{present.checks_passed} of {plural(present.checks, 'task')} merged"

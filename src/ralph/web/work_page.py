@@ -79,7 +79,7 @@ def work_report_page(work: WorkSeen, evidence: TaskEvidence, frame: Frame) -> HT
 
 def _facts(work: WorkSeen) -> Html:
     began, known = work.history.started, work.seen.run.facts
-    facts = [] if work.seen.run.is_copy else [place_words(known.workspace)]
+    facts = [place_words(known.workspace)]
     if began:
         facts.append(f"merges into {began.target}")
         if not _is_shared(work):
@@ -115,7 +115,7 @@ def _attention(work: WorkSeen, frame: Frame) -> Html:
         text = element("span", element("b", job.task.key), " is parked: ", prose(why))
         look = element("a.btn", "Open its run", href=frame.run(job.run)) if _is_here(job, work) else None
         retry = element("code", retry_command(job))
-        if frame.may_start and not work.seen.run.is_copy:
+        if frame.may_start:
             action = frame.run(work.seen.run.id, "retry")
             retry = post_button(action, "Retry", "primary", hidden={"task": job.task.key})
         made.append(element("li", text, element("span.acts", look, retry)))

@@ -163,11 +163,11 @@ class LocalWork:
 
     async def run_task(self, holder: str, key: str) -> None:
         """Run a task's loop, if it is still its turn."""
-        if key in self.children.running:  # it was taken from us, and its process is about to end
-            return
 
         def start(state: WorkState) -> list[WorkTold]:
             board = state.board
+            if key in self.children.running:  # it was taken from us, and its process is about to end
+                return []
             if key not in board.jobs or state.finished or key not in next_starts(board):
                 return []
             run, attempt = assign_task(
@@ -195,6 +195,8 @@ class LocalWork:
         """Merge what is ready until nothing is left, unless another job has the gate; check the target first."""
 
         def start(state: WorkState) -> list[WorkTold]:
+            if GATE in self.children.running:  # it was taken from us, and its process is about to end
+                return []
             if state.holders.get(GATE, holder) != holder or state.finished or state.board.is_paused:
                 return []
             batch = next_batch(state.board) if state.opened else ()

@@ -10,10 +10,15 @@ from tests.conftest import Result
 
 from ralph import agents
 from ralph.agents.protocol import Choice, SandboxNeeds
-from ralph.run.sandboxing import RunPlace, sandbox_request
+from ralph.core.secrets import Redactor
+from ralph.process.keeper import Keeper
+from ralph.process.signals import Interrupt
+from ralph.run.context import Context
+from ralph.run.sandboxing import sandbox_request
 from ralph.sandbox import mounts
 from ralph.sandbox.discovery import find_view
 from ralph.settings import Settings
+from ralph.store.folder import RunFolder
 
 Ralph = Callable[..., Result]
 
@@ -49,7 +54,18 @@ def test_the_state_of_an_agent_is_writable_except_its_settings(
         belonging(state / each)
     env = {**environment, need.variable: str(elsewhere)} if is_named else environment
     choice = Choice(name=name, module=agents.module(name), command=("/bin/true",))
-    view = find_view(sandbox_request(Settings(), [choice], env, RunPlace(str(workspace), str(workspace), "r")))
+    context = Context(
+        root=workspace,
+        workspace=str(workspace),
+        settings=Settings(),
+        folder=RunFolder(workspace / ".ralph", "r"),
+        keeper=Keeper(),
+        interrupt=Interrupt(),
+        tell=lambda *happened: None,
+        env=env,
+        redact=Redactor(),
+    )
+    view = find_view(sandbox_request(context, [choice]))
     seen = {mount.path: mount.access for mount in mounts.mount_table(view, lambda _: True)}
     assert seen[str(state)] == "write"
     assert {seen[f"{state}/{each}"] for each in there} <= {"read"}

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from shutil import copy2
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import agents
@@ -29,31 +28,12 @@ from ralph.settings import Settings
 _MOST_SETTINGS = 1 << 20  # bytes of a settings file that are searched for URLs
 
 
-class RunPlace(Struct, frozen=True):
-    """The folders of a run, for its sandbox: `root` is where it works, the workspace or its worktree; `run_folder` has
-    its files."""
-
-    root: str
-    workspace: str
-    run_id: str
-    run_folder: str = ""
-    task: str = ""
-
-    def folder(self, env: Mapping[str, str]) -> str:
-        """Return the folder for the sandboxes of this workspace, in ralph's state folder."""
-        path = os.path.realpath(self.workspace)
-        name = f"{os.path.basename(path)[:40]}-{sha256(os.fsencode(path)).hexdigest()[:10]}"
-        return os.path.join(state_folder(env, "sandbox"), name)
-
-
 @contextmanager
 def open_run_sandbox(context: Context, chosen: Sequence[Choice], sealed: bool = False) -> Iterator[Sandbox]:
     """Create and test the sandbox of a run, and close it afterwards."""
-    task, settings = str(context.task) if context.task else "", context.settings
-    place = RunPlace(str(context.root), context.workspace, context.folder.id, str(context.folder.path), task)
-    request = replace(sandbox_request(settings, chosen, context.env, place), sealed=sealed)
-    hosts = reachable_hosts(settings, chosen, context.env)
-    sandbox = open_sandbox(request, place.folder(context.env), place.run_id, hosts, context.keeper)
+    request = replace(sandbox_request(context, chosen), sealed=sealed)
+    hosts = reachable_hosts(context.settings, chosen, context.env)
+    sandbox = open_sandbox(request, _sandbox_folder(context), context.folder.id, hosts, context.keeper)
     try:
         # Files that agents replace, such as their settings. Changes stay in the sandbox.
         for path in [path for choice in chosen if choice.module.SANDBOX for path in choice.module.SANDBOX.copied]:
@@ -67,30 +47,36 @@ def open_run_sandbox(context: Context, chosen: Sequence[Choice], sealed: bool = 
         sandbox.close()
 
 
-def sandbox_request(
-    settings: Settings, chosen: Sequence[Choice], env: Mapping[str, str], place: RunPlace
-) -> SandboxRequest:
+def _sandbox_folder(context: Context) -> str:
+    """Return the folder for the sandboxes of this workspace, in ralph's state folder."""
+    path = os.path.realpath(context.workspace)
+    name = f"{os.path.basename(path)[:40]}-{sha256(os.fsencode(path)).hexdigest()[:10]}"
+    return os.path.join(state_folder(context.env, "sandbox"), name)
+
+
+def sandbox_request(context: Context, chosen: Sequence[Choice]) -> SandboxRequest:
     """Return what the sandbox of this run needs. Creates nothing."""
-    choice_of_user, folder = settings.sandbox, place.folder(env)
+    choice_of_user, env, root = context.settings.sandbox, context.env, str(context.root)
+    task = os.path.realpath(context.task) if context.task else ""
     started = [choice.module.invocation(choice.request()).argv for choice in chosen]
     needs = [choice.module.SANDBOX for choice in chosen if choice.module.SANDBOX]
     states = [AgentState(path, need.fixed) for need in needs if (path := _state_folder(need, env))]
-    if place.task:
-        states.append(AgentState(os.path.realpath(place.task), ("runs",)))
+    if task:
+        states.append(AgentState(task, ("runs",)))
     return SandboxRequest(
-        workspace=place.root,
+        workspace=root,
         env=env,
         records=os.path.dirname(state_folder(env, "runs")),
-        private_home=f"{folder}/home",
-        private_tmp=f"{env.get('TMPDIR') or '/tmp'}/ralph-{place.run_id}",
-        ralph_folders=(os.path.realpath(place.task),) if place.task else (),
-        run_folder=place.run_folder,
-        programs=tuple((find_program(words[0], env, place.root), *words[1:]) for words in started),
+        private_home=f"{_sandbox_folder(context)}/home",
+        private_tmp=f"{env.get('TMPDIR') or '/tmp'}/ralph-{context.folder.id}",
+        ralph_folders=(task,) if task else (),
+        run_folder=str(context.folder.path),
+        programs=tuple((find_program(words[0], env, root), *words[1:]) for words in started),
         states=tuple(states),
         agent_files=tuple(_at_home(path, env) for need in needs for path in need.shown),
         read=choice_of_user.read,
         write=choice_of_user.write,
-        hide=(*choice_of_user.hide, *hidden_paths(settings, place.workspace)),
+        hide=(*choice_of_user.hide, *hidden_paths(context.settings, context.workspace)),
     )
 
 

@@ -73,17 +73,14 @@ class WebApp:
         self._access, self._folder, self._register, self._remember = access, folder, register, remember
         self.hub = Hub(register)
         self._slots: dict[str, asyncio.Semaphore] = {}
-        self._pages: list[tuple[re.Pattern[str], Callable[..., Response]]] = [
-            (re.compile(pattern), page)
-            for pattern, page in (
-                ("", self._board),
-                (_RUN, self._run),
-                (f"{_RUN}/iterations/{_N}", self._iteration),
-                (f"{_RUN}/iterations/{_N}/(prompt|log)", self._file),
-                (f"{_RUN}/diff(?:/{_N})?", self._diff),
-                (f"{_RUN}/report", self._report),
-            )
-        ]
+        self._pages: dict[str, Callable[..., Response]] = {
+            "": self._board,
+            _RUN: self._run,
+            f"{_RUN}/iterations/{_N}": self._iteration,
+            f"{_RUN}/iterations/{_N}/(prompt|log)": self._file,
+            f"{_RUN}/diff(?:/{_N})?": self._diff,
+            f"{_RUN}/report": self._report,
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -146,9 +143,8 @@ class WebApp:
         return RedirectResponse(self._access.base, 303, {"Set-Cookie": cookie})
 
     def _page(self, visit: Visit) -> Response:
-        for pattern, page in self._pages:
-            found = pattern.fullmatch(visit.path)
-            if found:
+        for pattern, page in self._pages.items():
+            if found := re.fullmatch(pattern, visit.path):
                 try:
                     return page(visit, *found.groups())
                 except UserError as error:

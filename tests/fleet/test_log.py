@@ -29,6 +29,7 @@ from ralph.fleet import steering
 from ralph.fleet.database import BEGIN, ONE_SHOT, Database, fetch_all, migrate
 from ralph.fleet.log import (
     TASK,
+    TICK,
     WorkLog,
     add_work,
     check_work,
@@ -135,7 +136,7 @@ def test_as_many_jobs_are_deferred_as_there_are_slots_of_present_workers(on_shar
         await shared_work.log().append("", lambda state: [])
         assert await shared_work.waiting() == ["T1"], "at least one"
         await shared_work.worker("one", slots=2)
-        state = await shared_work.log().append("", lambda state: [])
+        state = await shared_work.log().append(TICK, lambda state: [])
         assert state.board.slots == 2
         assert await shared_work.waiting() == ["T1", "T2"], "none is deferred twice"
         await shared_work.worker("two", slots=5)

@@ -108,10 +108,10 @@ class WorkLog:
         self._lock = asyncio.Lock()
 
     async def append(self, by: str, decide: Decide) -> WorkState:
-        """Write the events that `decide` returns for the current state, and defer every job that is due; return the
-        state after them.
+        """Write the events that `decide` returns for the current state; return the state after them.
 
-        `decide` is called again if the connection is lost, so it must recognise what it has already written.
+        `decide` is called again if the connection is lost, so it must recognise what it has already written. The jobs
+        that become due are deferred; by the tick also those that were due before, in case one is missing.
         """
         async with self._lock:
             return await self._database.transact(self.write, by, decide)
@@ -146,8 +146,10 @@ class WorkLog:
             for event in events:
                 after = next_state(after, event, time.time(), by)
             await self._insert(connection, by, events, is_open=after.finished is None)
+        known = () if by == TICK else due_jobs(before)
         for key in due_jobs(after):
-            await self._defer(connection, MERGE if key == GATE else TASK, repository, key)
+            if key not in known:
+                await self._defer(connection, MERGE if key == GATE else TASK, repository, key)
         return after
 
     async def _insert(self, connection: Transaction, by: str, events: Sequence[WorkTold], *, is_open: bool) -> None:
@@ -261,7 +263,7 @@ async def check_work(database: Database, log: WorkLog, workers: Sequence[WorkerR
         closed = [work_events.GateFinished(GateVerdict())] if GATE in gone else []
         return [*queued, *closed, *_check_limits(state, costs)]
 
-    await log.append("tick", check)
+    await log.append(TICK, check)
 
 
 def _check_limits(state: WorkState, costs: Sequence[tuple[str, float]]) -> list[WorkTold]:

@@ -220,7 +220,7 @@ def test_only_the_package_process_starts_processes() -> None:
         one for one in calls if re.fullmatch(STARTS, one[1]) and not one[0].startswith(("process/", "sandbox/"))
     ] == []
     started = {name for name, called in calls if "posix_spawn" in called}
-    assert started == {"process/program.py", "process/keeper.py"}
+    assert started == {"process/program.py", "process/keeper.py", "process/keeper_program.py"}
 
 
 ACTS = {

@@ -40,7 +40,7 @@ ELSEWHERE = {
     r"ralph serve\b": "tests/web: it serves until it is ended",
     r"ralph report .*(k3fa|gh pr)": "tests/show/test_report.py: it needs several runs, or a host",
     r"ralph hook (stop|cancel)": "tests/hooks: a host calls it, or a loop must be active",
-    r"ralph run .*--notify desktop": "tests/steering/test_notify.py: it needs a desktop",
+    r"ralph run .*--notify (desktop|\"slack)": "tests/steering/test_notify.py: it needs a desktop, or a service",
     r"ralph (run|loop) .*--detach": "tests/cli/test_afterwards.py: it continues without its terminal",
     r"ralph run .*--claims": "tests/core/test_rules.py: it needs an agent that stops changing files",
     r".*\| jq ": "below: it needs jq",

@@ -6,7 +6,7 @@ import sys
 IMPORT_ALL = """
 import sys
 
-EXTRAS = "genai_prices procrastinate psycopg pydantic_ai segno starlette textual uvicorn".split()
+EXTRAS = "apprise genai_prices procrastinate psycopg pydantic_ai segno starlette textual uvicorn".split()
 
 
 class Missing:

@@ -113,11 +113,27 @@ def test_a_failed_notification_is_reported_during_the_run(tmp_path: Path, folder
     assert told == [e.Notice("a notification failed with exit code 3: exit 3")]
 
 
-def test_a_url_is_refused_before_the_run(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_a_url_without_apprise_is_refused_before_the_run(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     result = ralph("run", "-p", "x", "--notify", "json://localhost:1/x", "--agent", agent("echo"))
-    assert result.code == 2
-    assert "--notify takes a command, not a URL" in result.err
+    if result.code != 2:
+        pytest.skip("Apprise is installed here")
+    assert "pip install 'apprise" in result.err
     assert not (workspace / ".ralph" / "runs").exists()
+
+
+def test_a_url_goes_to_apprise_but_not_on_a_command_line(
+    ralph: Ralph, agent: Agent, tmp_path: Path, workspace: Path
+) -> None:
+    (tmp_path / "apprise.py").write_text(
+        "class Apprise:\n"
+        "    def add(self, url): self.url = url; return True\n"
+        "    def notify(self, body, title): open('sent', 'w').write(f'{self.url}|{title}|{body}'); return True\n"
+    )
+    fake = agent('echo "<response>DONE</response>"')
+    words = ("run", "-p", "x", "--notify", "tgram://key/chat", "--agent", fake)
+    assert ralph(*words, PYTHONPATH=str(tmp_path)).code == 0
+    assert (workspace / "sent").read_text().startswith("tgram://key/chat|ralph: done|done (unverified)")
+    assert "key" not in " ".join(argv_for("tgram://key/chat", Notification("done", "x")))
 
 
 def test_desktop_notifications_use_the_program_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:

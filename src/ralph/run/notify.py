@@ -1,14 +1,15 @@
-"""Notifications: run a command or show a desktop message when a run is done, has failed, asks a question or
+"""Notifications: run a command, show a desktop message or call a URL when a run is done, has failed, asks a question or
 waits for a limit. A notification never harms the run and never delays it for long.
 """
 
+import importlib
 import os
-import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.core.text import one_line
-from ralph.errors import UserError
+from ralph.errors import UserError, to_install
 from ralph.files import open_own
 from ralph.history.fold import Fold
 from ralph.history.run_history import RunHistory
@@ -60,10 +61,10 @@ def message_about(event: events.Event, history: RunHistory) -> Notification | No
     return None
 
 
-def refuse_urls(targets: Sequence[str]) -> None:
-    """Raise if a URL is given instead of a command."""
-    if any(re.match(r"\w+://", target) for target in targets):
-        raise UserError("--notify takes a command, not a URL", "--notify 'apprise -t \"$RALPH_TITLE\" URL'")
+def refuse_unsendable(targets: Sequence[str]) -> None:
+    """Raise if a notification could not be sent, because its program is not installed."""
+    if any("://" in target for target in targets) and find_spec("apprise") is None:
+        raise UserError("--notify with a URL needs Apprise", to_install("notify"))
 
 
 class Notifier:
@@ -127,12 +128,13 @@ class Notifier:
             "RALPH_RUN": self._folder.id,
             "RALPH_WORKSPACE": str(self._workspace),
         }
-        fds = (open_input(f"{message.body}\n".encode()), self._log.fileno(), self._log.fileno())
+        words = f"{target}\n{message.title}\n{message.body}" if "://" in target else f"{message.body}\n"
+        fds = (open_input(words.encode()), self._log.fileno(), self._log.fileno())
         try:
             argv = argv_for(target, message, self.deadline)
             process = DetachedProcess.start(argv, env, fds, cwd=str(self._workspace))
         except OSError as error:
-            self._log.write(f"cannot run {one_line(target)}: {error.strerror}\n".encode())
+            self._log.write(f"cannot run {mask_target(target)}: {error.strerror}\n".encode())
             return
         finally:
             os.close(fds[0])
@@ -149,9 +151,9 @@ class Notifier:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-                failures.append(f"a notification took too long: {one_line(target)}")
+                failures.append(f"a notification took too long: {mask_target(target)}")
             elif code:
-                failures.append(f"a notification failed with exit code {code}: {one_line(target)}")
+                failures.append(f"a notification failed with exit code {code}: {mask_target(target)}")
         self._sent = waiting
         return failures
 
@@ -164,4 +166,23 @@ def argv_for(target: str, message: Notification, deadline: Deadline | None = Non
         return [own_program("osascript", untrusted) or "osascript", "-e", script, message.title, message.body]
     if target == DESKTOP:
         return [own_program("notify-send", untrusted) or "notify-send", "--", message.title, message.body]
+    if "://" in target:
+        return [sys.executable, "-P", "-m", "ralph.run.notify"]  # the URL holds a key: it comes on standard input
     return ["/bin/sh", "-c", target]
+
+
+def mask_target(target: str) -> str:
+    """Return the target without the parts of a URL that may be a key."""
+    return target.partition("://")[0] + "://…" if "://" in target else one_line(target)
+
+
+def send_to_url() -> int:
+    """Send one notification, as a separate process; URL, title and text come on standard input."""
+    apprise = importlib.import_module("apprise")  # an extra, which need not be installed where this is type-checked
+    url, title, text = sys.stdin.read().split("\n", 2)
+    service = apprise.Apprise()
+    return 0 if service.add(url) and service.notify(body=text, title=title) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(send_to_url())

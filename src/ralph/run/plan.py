@@ -19,7 +19,7 @@ from ralph.process.signals import Deadline
 from ralph.run.agents import choices, explain_unwritable
 from ralph.run.context import Context
 from ralph.run.exam_commands import COULD_READ, validate_exams
-from ralph.run.notify import refuse_urls
+from ralph.run.notify import refuse_unsendable
 from ralph.run.policy import load_rules, refuse_endless
 from ralph.run.prove import refuse_unprovable
 from ralph.run.publish import PublishTarget, find_publish_target
@@ -98,7 +98,7 @@ def prepare(
         refuse_untrusted(workspace, env, accept_settings)
     target = find_publish_target(request, require_git(workspace, deadline)) if request.pr else None
     validate_exams(settings, request.workspace)
-    refuse_urls(settings.notify)
+    refuse_unsendable(settings.notify)
     if settings.sandbox.enabled:
         validate_sandbox(settings, request.workspace, env, is_in_process=make_agent is not None)
     rules = load_rules(settings.rules, rules, workspace)

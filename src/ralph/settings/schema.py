@@ -443,10 +443,10 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     notify: Annotated[
         Texts,
         about(
-            "Whom to notify when a run is done, has failed, asks something or waits for a limit: a command, or "
-            "`desktop`.",
+            "Whom to notify when a run is done, has failed, asks something or waits for a limit: a command, an Apprise "
+            "URL, or `desktop`.",
             ["desktop", "notify-team.sh"],
-            option="--notify CMD",
+            option="--notify CMD|URL",
         ),
     ] = ()
     scm: Annotated[Scm | None, about("What to do once the checks pass; null: nothing.")] = None

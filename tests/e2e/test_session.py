@@ -73,6 +73,14 @@ def test_a_lost_session_is_replaced_by_a_fresh_one(ralph: Ralph, agent: Agent, e
     assert resumed.one("iteration_finished")["record"]["turn"]["session"] == "s-2"
 
 
+def test_an_agent_that_lacks_an_option_should_be_updated(ralph: Ralph, agent: Agent) -> None:
+    agent("echo \"error: unknown option '--max-budget-usd'\" >&2; exit 1", "claude")
+    result = ralph("run", "goal", "--agent", "claude", "--max-cost", "2", "--json")
+    assert result.code == 2
+    assert "unknown option" in result.one("run_finished")["reason"]
+    assert any("an older claude? update it: npm install -g" in notice["text"] for notice in result.all("notice"))
+
+
 @pytest.mark.parametrize("session", ["fresh", "continue"])
 def test_a_resumed_run_starts_fresh_or_continues_as_asked(
     ralph: Ralph, agent: Agent, environment: dict[str, str], session: str

@@ -50,6 +50,9 @@ _LOST_SESSION = (
     r"no (?:saved )?(?:conversation|session|thread|rollout)s?\b.{0,40}\b(?:found|matched)|session\b.{0,80}\bnot found",
     r"invalid session|session that does not exist",
 )
+_UNKNOWN_OPTION = (
+    r"unknown (?:option|argument|flag)s?|unexpected argument|unrecognized (?:option|argument)s?|no such option",
+)
 _FATAL = (
     r"(?:invalid|incorrect|missing|no) (?:or missing )?(?:external )?(?:x-)?api[ _-]?key",
     r"api[ _-]?key (?:is )?(?:invalid|missing|not (?:set|found|valid|configured))",
@@ -59,7 +62,7 @@ _FATAL = (
     r"permission_error|permission_denied|not_found_error",
     r"model: \S{1,100}\Z|issue with the selected model|(?:unknown|invalid|no such) model",
     r"model\b.{0,80}\b(?:not found|does not exist|not supported)",
-    r"unknown (?:option|argument|flag)s?|unexpected argument|unrecognized (?:option|argument)s?|no such option",
+    *_UNKNOWN_OPTION,
     *_LOST_SESSION,
     r"session id\b.{0,80}\balready in use",
     r"not (?:running in|inside) a trusted|not trusted|untrusted",
@@ -116,6 +119,7 @@ _KINDS: tuple[tuple[FailureKind, str], ...] = (
     ("transient", _any(_TRANSIENT)),
 )
 _LOST = _any(_LOST_SESSION)
+_UNKNOWN = _any(_UNKNOWN_OPTION)
 _STATED = _any((*_LIMIT, *_OVERLOAD, r"(?:error|status|code)[:=]? ?429|HTTP(?:/[\d.]{1,3})? (?:429|50[234]|529)"))
 _BEGINS_AS_ERROR = rf'(?i)[\W_]*+(?:{"|".join(_ERROR_LINE)})\b|\{{.*"type": ?"error"'
 _BEGINS_AS_FAULT = rf"(?i)\W*+{_BEFORE_FAULT}(?:{'|'.join(_TRANSIENT)}|too many requests)\b"
@@ -178,6 +182,11 @@ def error_record(output: str) -> Trouble | None:
         if table and (message := text(tables(table, "error"), "message") or text(table, "message")):
             return Trouble(message)
     return None
+
+
+def is_unknown_option(failure: Failure | None) -> bool:
+    """Whether a turn failed because the agent's program does not have an option that it was started with."""
+    return failure is not None and failure.kind == "fatal" and re.search(_UNKNOWN, failure.reason) is not None
 
 
 def is_lost_session(failure: Failure | None) -> bool:

@@ -16,7 +16,7 @@ from ralph import agents
 from ralph.agents import acp, known_names, programs
 from ralph.agents.builtin import options, refuse_unready
 from ralph.agents.command import Sniffer, has_placeholder, invoke_directly
-from ralph.agents.failures import is_lost_session
+from ralph.agents.failures import is_lost_session, is_unknown_option
 from ralph.agents.protocol import (
     Choice,
     Invocation,
@@ -252,6 +252,9 @@ class CliAgent:
             context.tell(events.Notice(f"the session of {choice.name} is lost: it starts a fresh one"))
             invoked = replace(invoked, session=None)
             turn = invoked.take(prompt)
+        if is_unknown_option(turn.failure) and choice.module.INSTALL:
+            update = f"an older {choice.name}? update it: {choice.module.INSTALL}"
+            context.tell(events.Notice(f"{choice.name} was started with an option that it doesn't have: {update}"))
         if has_worked and turn.failure and turn.failure.kind == "fatal" and turn.exit_code in NOT_STARTED:
             # It could be started before: its updater may be replacing it.
             turn = replace(turn, failure=replace(turn.failure, kind="transient"))

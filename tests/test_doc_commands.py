@@ -38,7 +38,7 @@ ELSEWHERE = {
     r"ralph loop .*--exam": "tests/run/test_exam_guide.py: it needs the exams of its page",
     r"ralph prove\b": "tests/run/test_prove.py: it needs a run with checks",
     r"ralph serve\b": "tests/web: it serves until it is ended",
-    r"ralph report .*(k3fa|gh pr)": "tests/show/test_report.py: it needs several runs, or a host",
+    r"ralph report k3fa": "tests/history/test_reports.py: it names a run",
     r"ralph hook (stop|cancel)": "tests/hooks: a host calls it, or a loop must be active",
     r"ralph run .*--notify (desktop|\"slack)": "tests/steering/test_notify.py: it needs a desktop, or a service",
     r"ralph (run|loop) .*--detach": "tests/cli/test_afterwards.py: it continues without its terminal",

@@ -1,4 +1,4 @@
-"""`ralph work` with a full disk, a sandbox, stale locks, coming conflicts and an edited order: nothing is lost."""
+"""`ralph work` with a full disk, a sandbox, stale locks and an edited order: nothing is lost."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Start a run for the TUI or the web UI, as a separate process in a new session.
+"""Start a run for the TUI, or resume one for the web UI, as a separate process in a new session.
 
 The run reads from a pipe that only this program has open. When this program exits, however that happens, the kernel
 sends the run SIGHUP, and the run ends with everything it started, unless it was detached before.

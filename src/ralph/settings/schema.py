@@ -106,7 +106,10 @@ class AgentChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
         tuple[str, ...], about("More arguments for the agent, each passed as one word.", option="--agent-arg ARG")
     ] = ()
     model: Annotated[str, about("The model to use; empty: the agent's default.", option="--model TEXT")] = ""
-    max_turns: Annotated[Positive | None, about("The most turns that the agent may take inside one iteration.")] = None
+    max_turns: Annotated[
+        Positive | None,
+        about("The most turns that the agent may take inside one iteration, if its program has such an option."),
+    ] = None
 
 
 class CheckCommand(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

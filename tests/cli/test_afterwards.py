@@ -513,6 +513,13 @@ def test_a_run_that_cannot_be_detached_says_why(
     assert (result.code, said in result.err) == (2, True), result.err
 
 
+def test_a_run_that_ps_could_not_list_is_not_detached(ralph: Ralph, workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = ralph("run", "go", "--agent", "true", "--detach", XDG_STATE_HOME=str(tmp_path / "file"))
+    assert (result.code, "XDG_STATE_HOME" in result.err) == (2, True), result.err
+    assert not (workspace / ".ralph" / "runs").exists()
+
+
 def test_the_report_opens_in_a_browser(
     ralph: Ralph, agent: Agent, repository: Path, environment: dict[str, str]
 ) -> None:

@@ -1,6 +1,7 @@
 """Continuing in the agent's own session, and saying so where that cannot be done."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,12 +74,27 @@ def test_a_lost_session_is_replaced_by_a_fresh_one(ralph: Ralph, agent: Agent, e
     assert resumed.one("iteration_finished")["record"]["turn"]["session"] == "s-2"
 
 
-def test_an_agent_that_lacks_an_option_should_be_updated(ralph: Ralph, agent: Agent) -> None:
-    agent("echo \"error: unknown option '--max-budget-usd'\" >&2; exit 1", "claude")
-    result = ralph("run", "goal", "--agent", "claude", "--max-cost", "2", "--json")
+REFUSALS = {
+    "claude": "error: unknown option '--permission-mode'",
+    "codex": "error: unexpected argument '--sandbox' found\n\nFor more information, try '--help'.",
+    "copilot": "error: unexpected argument '--no-auto-update' found\n\nUsage: copilot [OPTIONS] [COMMAND]",
+    "gemini": "Unknown arguments: approval-mode, approvalMode\nUsage: gemini [options]\n  -h, --help  Show help",
+    "qwen": "Unknown arguments: approval-mode, approvalMode\nUsage: qwen [options]\n  -h, --help  Show help  [boolean]",
+    "opencode": "opencode run [message..]\n\nOptions:\n  -h, --help  show help  [boolean]",
+}
+"""What each agent prints about an option that it doesn't have. Those with `-h` print their whole help."""
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_an_agent_that_lacks_an_option_should_be_updated(ralph: Ralph, agent: Agent, name: str) -> None:
+    page = REFUSALS[name]
+    if "-h," in page:
+        page += "".join(f"\n      --option-{number}  does something" for number in range(20))
+    agent(f"cat >&2 <<'PAGE'\n{page}\nPAGE\nexit 1", name)
+    result = ralph("run", "goal", "--agent", name, "--json")
     assert result.code == 2
-    assert "unknown option" in result.one("run_finished")["reason"]
-    assert any("an older claude? update it: npm install -g" in notice["text"] for notice in result.all("notice"))
+    assert re.search("unknown option|unexpected argument|Unknown arguments", result.one("run_finished")["reason"])
+    assert any(f"an older {name}? update it: npm install -g" in notice["text"] for notice in result.all("notice"))
 
 
 @pytest.mark.parametrize("session", ["fresh", "continue"])

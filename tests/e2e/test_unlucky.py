@@ -120,7 +120,7 @@ def test_a_module_that_the_agent_puts_into_the_workspace_is_not_imported_by_ralp
     proof = tmp_path / "it-ran"
     modules = [name for name in sys.stdlib_module_names if not name.startswith("_")]
     planted = f"""
-for place in . src; do mkdir -p $place; for name in {" ".join(modules)} msgspec; do
+for place in . src; do mkdir -p $place; for name in {" ".join(modules)} apprise msgspec; do
 printf 'open("{proof}", "w").write(__name__)' > $place/$name.py; done; done
 echo "<response>DONE</response>"
 """

@@ -33,6 +33,7 @@ class Fold:
         self.history = RunHistory(run=run)
         self._todo: tuple[e.TodoItem, ...] = ()
         self.running: set[str] = set()
+        self._finished: dict[str, CheckResult] = {}  # checks of the unfinished iteration, by name
         self._last = 0.0
         self._asked: dict[str, AskedQuestion] = {}  # by the id of the question
         self._numbered: dict[int, PastIteration] = {}
@@ -50,7 +51,7 @@ class Fold:
     def last_results(self) -> dict[str, CheckResult | None]:
         """The latest result of each check; None if it has none yet."""
         results = (self.history.baseline, *(one.checks for one in self.history.iterations))
-        known = {check.name: check for checks in results for check in checks}
+        known = {check.name: check for checks in results for check in checks} | self._finished
         return {name: known.get(name) for name in (*self.history.check_names, *known, *sorted(self.running))}
 
     def add(self, event: e.Event, at: float) -> None:
@@ -77,6 +78,9 @@ class Fold:
         """
         self._judge_progress()
         history, last = self.history, max(self._last, now)
+        for one in history.iterations[-1:]:
+            if not one.is_whole:
+                one.checks = [*self._finished.values()]
         if history.outcome:
             return replace(history)
         return replace(history, state=state or "running", ended=last, seconds=max(last - history.began, 0.0))
@@ -102,6 +106,7 @@ class Fold:
             cut = iterations.pop()
             fresh.number, fresh.began, fresh.usage, fresh.uncounted = cut.number, cut.began, cut.usage, cut.uncounted
         iterations.append(fresh)
+        self._finished.clear()
         self._numbered[fresh.number] = fresh
 
     def _add_to_iteration(self, event: e.Event, at: float) -> None:
@@ -122,6 +127,7 @@ class Fold:
                 if not iterations or iterations[-1].is_whole:
                     self._start(event.iteration, at)
                 self.running.clear()
+                self._finished.clear()
                 _fill(iterations[-1], event.record, at, self._root)
                 if self.history.first_numbers:
                     iterations[-1].idea = read_idea(event.record.turn.text)
@@ -146,10 +152,8 @@ class Fold:
             case e.CheckFinished():
                 name = short(event.name, 200)
                 self.running.discard(name)
-                for one in iterations[-1:]:
-                    if not one.is_whole:  # its record replaces this
-                        known = {check.name: check for check in one.checks}
-                        one.checks = [*(known | {name: _check_result(event, event.duration_s, self._root)}).values()]
+                if iterations and not iterations[-1].is_whole:  # its record replaces this
+                    self._finished[name] = _check_result(event, event.duration_s, self._root)
             case e.ClaimRejected():
                 refusal = Refusal(short(event.claim, 100), short(event.gate, 40), short(event.reason, 500))
                 for one in iterations[-1:]:

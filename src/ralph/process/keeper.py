@@ -68,7 +68,7 @@ class Keeper:
         self.survivors: tuple[int, ...] = ()
         self.spared: SparedProcesses | None = None
         self.pid = 0
-        self._run_id = ""
+        self._run_id = self._watched_run = ""
         self._requests = 0
         self._spawn_id = self._kill_id = 0  # late answers to older requests are ignored
         self._channel: Channel
@@ -119,6 +119,11 @@ class Keeper:
         """Send SIGTERM to everything below the keeper, SIGKILL after `grace` seconds; `receive` reports the end."""
         spared = list(self.spared.pids()) if self.spared else []
         self._kill_id = self._request({"do": "kill", "grace": grace, "spared": spared})
+
+    def watch_run(self, run_id: str) -> None:
+        """Have the keeper kill what is marked with this run id if ralph is killed: a filter of git, for example."""
+        self._watched_run = run_id
+        self._request({"do": "watch", "run_id": run_id})
 
     def set_cleanup(self, argv: Sequence[str], env: Mapping[str, str] = os.environ, *, key: str) -> None:
         """Have the keeper run this command if ralph is killed. An empty `argv` removes the command with this key."""
@@ -206,6 +211,8 @@ class Keeper:
             raise UserError(f"cannot start a process: {error.strerror}", "see `ulimit -n` and `ulimit -u`") from error
         finally:
             theirs.close()
+        if self._watched_run:
+            self.watch_run(self._watched_run)
 
     def _request(self, message: Packet, fds: Sequence[int] = ()) -> int:
         self._requests += 1

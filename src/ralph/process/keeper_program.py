@@ -9,6 +9,7 @@ Requests ("do") and the events that answer them, with the same "id":
 
     spawn    start a program with the attached descriptors  → started, exited; or failed
     kill     kill everything except `spared`                → ended
+    watch    kill what is marked with this run id if ralph is killed: a filter of a git that hangs, for example
     cleanup  run this command, one for each key, at the end if ralph is killed
     close    ralph has finished: kill everything, and exit
     release  exit, and leave running what is running
@@ -35,8 +36,10 @@ from ralph.process.descendants import (
     descendants_of,
     exclude_spared,
     find_group,
+    is_running,
     kill,
     open_pidfd,
+    processes_of_run,
     terminate,
 )
 
@@ -116,6 +119,8 @@ class KeeperProgram:
         self._ralph_pid = ralph_pid
         self._ralph_gone = False
         self._released = False
+        self._watched_run = ""
+        self._orphans: list[RunningProcess] = []  # what a killed ralph was running: not below this process
         self._cleanups: dict[str, Packet] = {}
         self._spawn_id = self._kill_id = 0  # the requests that the next events answer
         self._pid = 0  # of the program that was started last; also its process group
@@ -195,13 +200,19 @@ class KeeperProgram:
                 self._cleanups.pop(request["key"], None)
                 if request["argv"]:
                     self._cleanups[request["key"]] = request
+            case "watch":
+                self._watched_run = request["run_id"]
             case "close":
+                self._watched_run = ""
                 self._on_ralph_exit()
             case "release":
                 self._released, self._cleanups = True, {}
 
     def _on_ralph_exit(self) -> None:
         self._ralph_gone, self._spared = True, []
+        if self._watched_run:  # now, because later a resumed run has the same id
+            below = {process.pid for process in descendants_of(os.getpid())}
+            self._orphans = [one for one in processes_of_run(self._watched_run) if one.pid not in below]
         self._start_killing(SHUTDOWN_GRACE)
 
     def _spawn(self, request: Packet, fds: list[int]) -> None:
@@ -225,7 +236,7 @@ class KeeperProgram:
             try:
                 pid, its_status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self._has_children = not self._adopts and bool(self._running())
+                self._has_children = bool(self._running()) if self._orphans or not self._adopts else False
                 break
             if pid == 0:
                 self._has_children = True
@@ -285,7 +296,8 @@ class KeeperProgram:
             terminate((one for one in running if one.pid != self._pid or not self._is_sandboxed), self._asked)
 
     def _running(self) -> list[RunningProcess]:
-        return descendants_of(os.getpid()) if self._adopts else find_group(self._pid, self._spared)
+        below = descendants_of(os.getpid()) if self._adopts else find_group(self._pid, self._spared)
+        return below + [process for process in self._orphans if is_running(process)]
 
     def _send(self, request_id: int, **answer: object) -> None:
         with suppress(OSError):  # ralph is gone; the next poll notices

@@ -113,6 +113,7 @@ def play(
         with reporting():
             keeper = keeper or stack.enter_context(Keeper.start())
             orphans = kill_orphans(time_left=deadline.remaining)
+            keeper.watch_run(plan.id)
             files = RunFiles(plan, stack)
             teller = files.open(sinks, is_read)
         watched = _watch_settings(plan)

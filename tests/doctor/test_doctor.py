@@ -202,6 +202,11 @@ def test_with_an_agent_option_only_that_agent_is_checked(doctor, cli, workspace:
     assert "codex" not in found
 
 
+def test_an_agent_gets_no_prompt(ralph, agent, prompts) -> None:
+    assert ralph("doctor", "--agent", agent("true")).code == 0
+    assert prompts() == []
+
+
 @pytest.mark.parametrize(
     ("agent", "said"),
     [

@@ -38,6 +38,21 @@ def test_no_row_in_the_database_controls_a_terminal_or_ends_a_worker(fleet: Flee
     assert not COMMANDS_A_TERMINAL.search(home.said)
 
 
+def test_a_notification_that_cannot_be_parsed_does_not_stop_a_worker(fleet: Fleet) -> None:
+    home = fleet.machine("a")
+    fleet.hold("T1")
+    home.work()
+    fleet.wait(lambda: fleet.has_begun("T1"), "the first task")
+    with psycopg.connect(fleet.url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_notify('procrastinate_queue_v1#' || task || '.' || repository, '{') "
+            "FROM ralph_works, unnest(ARRAY['ralph.task', 'ralph.merge', 'ralph.tick']) AS task"
+        )
+    fleet.let_go()
+    assert home.process is not None
+    assert home.process.wait(60) == 0, home.said
+
+
 def lines_of(what: shown.Filling) -> list[str]:
     return [
         f'{{"type":"{entry.type}","timestamp":"{entry.timestamp}","run":"r","seq":9,"data":{bytes(entry.data).decode()}}}'

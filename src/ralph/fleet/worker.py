@@ -146,7 +146,7 @@ class Worker:
             make_engine(queues[:1], self._slots, self._name),
             make_engine(queues[1:], GATE_JOBS, self._name),
         ]
-        serving = [asyncio.create_task(self._guard(engine.run)()) for engine in self._engines]
+        serving = [asyncio.create_task(self._guard(self._serve)(engine)) for engine in self._engines]
         watching = [asyncio.create_task(self._guard(part)()) for part in (self._beat, partial(self._follow, once))]
         await self._stopping.wait()
         self._stop(StopLevel.AFTER_TURN)
@@ -171,6 +171,14 @@ class Worker:
                 self._stopping.set()
 
         return run
+
+    async def _serve(self, engine: engine_worker.Worker) -> None:
+        """Run an engine worker. It stops if one of its side tasks fails, for example because it cannot parse a
+        notification: then run it again."""
+        while not self._stopping.is_set():
+            await engine.run()  # type: ignore[no-untyped-call]
+            if not self._stopping.is_set():
+                await asyncio.sleep(1.0)
 
     async def _run_job(
         self, act: Callable[[LocalWork, str, str], Awaitable[None]], context: JobContext, work: str, key: str

@@ -77,6 +77,19 @@ def raises(run):
 """
 
 
+FINDER = """
+import sys
+from importlib.util import spec_from_file_location
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return spec_from_file_location(name, {path!r}) if name == "my_rules" else None
+
+sys.meta_path.append(Finder)
+"""
+
+
 def run_with(ralph: Ralph, workspace: Path, path: str) -> Any:
     settings = workspace / ".ralph" / "settings.json"
     settings.parent.mkdir(exist_ok=True)
@@ -120,3 +133,15 @@ def test_a_rule_in_the_workspace_is_not_imported(ralph: Ralph, workspace: Path, 
     assert done.code == 2
     assert not (workspace / "imported").exists()
     assert str(workspace) not in sys.path
+
+
+def test_a_rule_of_a_package_that_is_installed_editable_from_the_workspace_is_not_imported(
+    ralph: Ralph, workspace: Path, beside_ralph: Path
+) -> None:
+    """Such a package may be found by a finder instead of a folder in `sys.path`."""
+    (workspace / "my_rules.py").write_text("import os; open('imported', 'w')\n" + RULES)
+    (beside_ralph / "sitecustomize.py").write_text(FINDER.format(path=str(workspace / "my_rules.py")))
+    done = run_with(ralph, workspace, "my_rules:enough")
+    assert done.code == 2
+    assert "my_rules is in the workspace, where the agent could change it" in done.err
+    assert not (workspace / "imported").exists()

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from msgspec import Struct
@@ -142,7 +143,10 @@ def _import_rule(path: str, workspace: Path) -> Rule:
     here, before = os.path.realpath(workspace), sys.path[:]
     sys.path[:] = [entry for entry in before if entry and not _is_editable(os.path.realpath(entry), here)]
     try:
+        _refuse_editable(module.partition(".")[0], here, hint)
         rule = getattr(import_module(module), name)
+    except UserError:
+        raise
     except ModuleNotFoundError as error:
         said = f"rules: cannot import {path}: no such package is installed with ralph: {error.name}"
         raise UserError(said, hint) from None
@@ -153,6 +157,15 @@ def _import_rule(path: str, workspace: Path) -> Rule:
     if not callable(rule):
         raise UserError(f"rules: {path} is not a function", "a rule takes a run and yields opinions")
     return rule  # type: ignore[no-any-return]
+
+
+def _refuse_editable(package: str, workspace: str, hint: str) -> None:
+    """Raise a UserError if this package would be imported from the workspace by other means than `sys.path`, as after
+    `pip install --editable`."""
+    spec = None if package in sys.modules else find_spec(package)
+    for place in (spec.origin or "", *(spec.submodule_search_locations or ())) if spec else ():
+        if _is_editable(os.path.realpath(place), workspace):
+            raise UserError(f"rules: {package} is in the workspace, where the agent could change it", hint)
 
 
 def _is_editable(folder: str, workspace: str) -> bool:

@@ -92,6 +92,11 @@ def test_an_unfinished_call_is_shown_at_the_end_of_the_turn() -> None:
     assert shown == ["  • Bash(sleep 1000)  not finished", "", "✗ turn ended by ralph: idle timeout · 9s · 1 tool call"]
 
 
+def test_the_lines_of_endlessly_nested_calls_do_not_grow() -> None:
+    nested = (e.ToolStarted(str(at), "Agent", "again", None, str(at - 1)) for at in range(2000))
+    assert max(map(len, told(*nested))) < 500
+
+
 def test_calls_of_a_sub_agent_are_below_the_call_that_started_it() -> None:
     shown = told(
         e.ToolStarted("a", "Agent", "Find the users"),

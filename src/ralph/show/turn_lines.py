@@ -36,6 +36,7 @@ VERBOSE = LineLimits(
 )
 _UNBROKEN = "\u00a0"  # a space at which no line is broken
 _OPEN_TOOLS = 500
+_MOST_PARENTS = 200  # calls with a sub-agent that are shown when they start
 _HEADINGS = ("# ", "## ", "### ", "#### ")
 _SHELLS = ("bash", "shell", "exec", "command", "terminal")  # in the names of tools that run commands
 
@@ -119,7 +120,7 @@ class TurnLines:
         self._open[event.id] = event
         self._tools += 1
         parent = self._open.get(event.parent)
-        if not parent or event.parent in self._depths:
+        if not parent or event.parent in self._depths or len(self._depths) >= _MOST_PARENTS:
             return []
         self._depths[event.parent] = self._depth(parent)
         return [self._call(parent, self.style.paint("cyan", self.style.marks.tool))]

@@ -27,7 +27,7 @@ PermissionPolicy = Literal["default", "yolo", "read-only"]
 VERSION = 1
 START_TIMEOUT = 60.0  # seconds for each answer until the prompt is sent
 DRAIN_SECONDS = 0.3  # some agents send updates after the response
-EXIT_GRACE = 3.0  # seconds until the agent has exited
+EXIT_GRACE = 3.0  # seconds that the agent has to exit after its stdin was closed
 AUTH_REQUIRED = -32000
 METHOD_NOT_FOUND = -32601
 # Updates that are not about the turn. In sessions of Qwen one of them is half a megabyte long.

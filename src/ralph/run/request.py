@@ -96,9 +96,9 @@ def encode(request: RunRequest) -> bytes:
         return dumps(msgspec.to_builtins(request), indent=2).encode() + b"\n"
 
 
-def save(run_id: str, data: bytes, env: Mapping[str, str] = os.environ) -> None:
+def save(run_id: str, data: bytes) -> None:
     """Write an encoded request to the state folder, where no agent works."""
-    save_file(f"{order_folder(run_id, env)}/{REQUEST_FILE}", data)
+    save_file(f"{order_folder(run_id, os.environ)}/{REQUEST_FILE}", data)
 
 
 def read(run_id: str, env: Mapping[str, str] = os.environ) -> RunRequest:

@@ -297,9 +297,9 @@ def read_order(path: str, run_id: str) -> bytes:
         raise UserError(f"cannot read {path}: {error.strerror}", "check its permissions, or start a new run") from None
 
 
-def remove_orders(run_id: str, env: Mapping[str, str] = os.environ) -> None:
+def remove_orders(run_id: str) -> None:
     """Remove the order folders of a run or a backlog, for all its clones."""
-    folder = state_folder(env, _ORDERS)
+    folder = state_folder(os.environ, _ORDERS)
     with suppress(OSError):
         for name in os.listdir(folder):
             if name == run_id or name.startswith(f"{run_id}-"):

@@ -293,11 +293,9 @@ def find_orphans(env: Mapping[str, str] = os.environ) -> list[OrphanedRun]:
     return found
 
 
-def kill_orphans(
-    env: Mapping[str, str] = os.environ, time_left: Callable[[], float] = lambda: float("inf")
-) -> list[OrphanedRun]:
+def kill_orphans(time_left: Callable[[], float] = lambda: float("inf")) -> list[OrphanedRun]:
     """Kill the processes of all dead runs; return what was killed."""
-    orphans = find_orphans(env)
+    orphans = find_orphans()
     for orphan in orphans:
         kill_run(orphan.run, time_left=time_left)
     return orphans

@@ -32,7 +32,7 @@ ALLOWED = {
     "builtin_agent": {"agents", "errors", "process"},  # a separate program, which no other package imports
     "acp": {"agents"},  # a separate program; ralph starts it like every other agent
     "agents": {"core", "errors"},
-    "api": {"core", "errors", "process", "store", "run", "settings"},
+    "api": {"core", "errors", "process", "store", "run", "settings", "supervise"},
     "backlog": {
         "core",
         "errors",

@@ -7,6 +7,8 @@ _PUBLIC = {
     "RalphLoop": "ralph.api.python_api",
     "RalphLoopResult": "ralph.api.python_api",
     "LoopIteration": "ralph.api.python_api",
+    "Supervisor": "ralph.api.python_api",
+    "Supervision": "ralph.api.python_api",
     "MessageBus": "ralph.supervise.bus",
     "run_loop": "ralph.loop",
     "Parts": "ralph.loop",

@@ -91,7 +91,7 @@ def _in_a_file(read: Callable[[Path], object]) -> Reader:
 
 
 def _load_run(file: Path) -> RunInfo:
-    task = TaskFolder(file.parent)
+    task = TaskFolder(file.parent, "p", "t")
     (task.runs / "r").mkdir(parents=True)
     file.rename(task.runs / "r" / RUN_FILE)
     return task.load_run("r")

@@ -138,14 +138,21 @@ thread = threading.Thread(target=lambda: print(RalphLoop(RalphConfig("t", ["true
 thread.start()
 thread.join()
 """,
-    "a loop of a program": """
+    "a supervisor": """
+print(Supervisor("root/project/task", run_root=lambda attempt: work(), restart_delay=0).run().outcome)
+""",
+    "a supervisor that waits": """
+root = lambda attempt: threading.Timer(0.5, work).start()
+cancel = threading.Event()
+print(Supervisor("root/project/task", run_root=root, restart_delay=600, poll_interval=600, cancel=cancel).run().outcome)
+""",
+    "a supervisor of a program": """
 def stop():
-    while not os.path.exists("up"):
+    while not os.path.exists("root") or work("--now"):  # it is not at work yet
         pass
-    work("--now")
 
 threading.Thread(target=stop).start()
-print(RalphLoop(RalphConfig("t", ["true"]), agent="sh -c 'touch up; sleep 600'").run().stop_reason)
+print(Supervisor("root/project/task", agent="sleep 600", prompt="p").run().outcome)
 """,
 }
 
@@ -154,10 +161,11 @@ print(RalphLoop(RalphConfig("t", ["true"]), agent="sh -c 'touch up; sleep 600'")
 def test_stop_ends_a_run_but_not_the_program_around_it(workspace: Path, environment: dict[str, str], kind: str) -> None:
     program = f"""
 import os, subprocess, sys, threading
-from ralph import RalphConfig, RalphLoop
+from ralph import RalphConfig, RalphLoop, Supervisor
 
 def work(*options):
-    words = [sys.executable, "-m", "ralph", "stop", *options]
+    place = "root/project/task" if os.path.exists("root") else "."
+    words = [sys.executable, "-m", "ralph", "stop", *options, "-C", place]
     return subprocess.run(words, stdout=subprocess.DEVNULL).returncode
 {PROGRAMS[kind]}
 print("the program goes on")

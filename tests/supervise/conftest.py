@@ -25,14 +25,7 @@ class Task:
         self.started: list[subprocess.Popen[str]] = []
 
     def words(self, *more: str) -> tuple[str, ...]:
-        named = (
-            "--root",
-            str(self.folder.path.parents[1]),
-            "--project",
-            self.folder.project,
-            "--task",
-            self.folder.task,
-        )
+        named = ("--root", str(self.folder.root), "--project", self.folder.project, "--task", self.folder.task)
         return ("task", *named, "--restart-delay", "0", *more)
 
     def supervise(self, *more: str, timeout: float = 120, **env: str) -> "subprocess.CompletedProcess[str]":

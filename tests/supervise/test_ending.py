@@ -83,7 +83,7 @@ def test_a_copied_task_resumes_in_its_copy(
     task.folder.path.mkdir(parents=True)
     task.folder.prompt.write_text("the original")
     assert task.supervise("--agent", agent(DONE)).returncode == 0
-    shutil.copytree(task.folder.path.parents[1], tmp_path / "copy", symlinks=True)
+    shutil.copytree(task.folder.root, tmp_path / "copy", symlinks=True)
     copy = task_folder(tmp_path / "copy", "shop", "login")
     copy.done.unlink()
     copy.prompt.write_text("the copy")
@@ -241,7 +241,7 @@ def test_many_tasks_share_a_workspace(task: Any, agent: Agent, pipe: Pipe, ralph
     started, go = pipe("started"), pipe("go")
     process = task.start("--agent", agent(f"echo up > {started}; cat {go}; {DONE}"), "--prompt", "x")
     started.read()
-    root = str(task.folder.path.parents[1])
+    root = str(task.folder.root)
     other = ralph(
         "task", "--root", root, "--project", "shop", "--task", "other", "-p", "x", "--agent", agent(DONE, "b")
     )

@@ -150,9 +150,8 @@ def test_run_ids_sort_by_time(task: TaskFolder) -> None:
 
 UPDATER = """
 import sys
-from pathlib import Path
-from ralph.supervise.task import TaskFolder
-task = TaskFolder(Path(sys.argv[1]))
+from ralph.supervise.task import task_at
+task = task_at(sys.argv[1])
 for number in range(200):
     task.update_run(sys.argv[2], attempt=number)
 """

@@ -1,7 +1,5 @@
-"""The Python API: `RalphLoop` runs a loop with a fresh agent per iteration.
-
-It is the same loop as the command's, with the same rules, checks, worktree and progress file.
-"""
+"""The Python API: `RalphLoop` runs a loop with a fresh agent per iteration, `Supervisor` restarts a function until a
+task is done. It is the same loop as the command's, with the same rules, checks, worktree and progress file."""
 
 import inspect
 import os
@@ -13,12 +11,14 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.core.claims import Claim, Reading, makes_claim
 from ralph.core.model import Failure, Iteration, Outcome, Rule, Run, Turn, Usage
 from ralph.errors import UserError
+from ralph.process.keeper import Keeper
 from ralph.process.signals import Cancellation
 from ralph.process.streams import open_standard_streams
 from ralph.run.context import Context
@@ -27,6 +27,9 @@ from ralph.run.play import Played, play
 from ralph.run.request import RunRequest
 from ralph.settings import load
 from ralph.store.folder import write
+from ralph.supervise.bus import MessageBus
+from ralph.supervise.supervision import SupervisedRun
+from ralph.supervise.task import TaskFolder
 
 
 @dataclass
@@ -176,10 +179,21 @@ class RalphLoop:
             said["agent"] = {"command": self._agent, **({"model": config.model} if config.model else {})}
         return said
 
-    def _factory_agent(self, context: Context) -> "FactoryAgent":
-        assert self.agent_factory is not None
+    def _factory_agent(self, context: Context) -> "PythonAgent":
+        """Return an agent that calls the factory for each turn, so that no context is carried over."""
+        factory = self.agent_factory
+        assert factory is not None
         offered = {"agent": self.config.agent, "model": self.config.model, "workspace_root": str(context.root)}
-        return FactoryAgent(self.agent_factory, _supported_arguments(self.agent_factory, offered), context)
+        arguments = _supported_arguments(factory, offered)
+
+        def call(prompt: str, run: Run) -> Turn:
+            try:
+                with context.interrupt.raise_on_repeat():
+                    return _turn(factory(**arguments).run(prompt))
+            except Exception as error:  # noqa: BLE001 - the caller's agent may fail in any way: that is a failed turn
+                return Turn(text="", exit_code=None, failure=Failure("ordinary", f"{type(error).__name__}: {error}"))
+
+        return PythonAgent(call, context)
 
     def _result(self, played: Played) -> RalphLoopResult:
         tag, run, stop = Claim("tag", self.config.completion_tag), played.run, played.stop
@@ -219,31 +233,24 @@ def _seen_by_caller(iteration: Iteration, tag: Claim) -> LoopIteration:
     )
 
 
-class FactoryAgent:
-    """An agent that calls the caller's factory for each turn, so that no context is carried over."""
+class PythonAgent:
+    """An agent whose turns are calls of a function."""
 
-    def __init__(self, factory: Callable[..., Any], arguments: dict[str, Any], context: Context) -> None:
-        self._factory, self._arguments, self._context = factory, arguments, context
+    def __init__(self, call: Callable[[str, Run], Turn], context: Context) -> None:
+        self._call, self._context = call, context
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
         context, folder = self._context, self._context.folder.turn(run.number, purpose, NAME)
         write(folder.prompt, context.redact(prompt.encode("utf-8", "surrogateescape")))
         context.tell(events.AgentStarted(NAME, purpose=purpose))
         began = time.monotonic()
-        turn = self._call_factory(prompt)
+        turn = self._call(prompt, run)
         text, took = context.redact.text(turn.text), time.monotonic() - began
         turn = replace(turn, text=text, ended_at=time.time(), duration=took, agent=NAME)
         folder.record_end(turn, text.encode("utf-8", "replace"))
         kind, reason = (turn.failure.kind, turn.failure.reason) if turn.failure else ("", "")
         context.tell(events.AgentFinished(exit_code=turn.exit_code, duration_s=took, failure=kind, reason=reason))
         return turn
-
-    def _call_factory(self, prompt: str) -> Turn:
-        try:
-            with self._context.interrupt.raise_on_repeat():
-                return _turn(self._factory(**self._arguments).run(prompt))
-        except Exception as error:  # noqa: BLE001 - the caller's agent may fail in any way: that is a failed turn
-            return Turn(text="", exit_code=None, failure=Failure("ordinary", f"{type(error).__name__}: {error}"))
 
 
 def _turn(answer: Any) -> Turn:
@@ -274,3 +281,121 @@ def _supported_arguments(factory: Callable[..., Any], offered: dict[str, Any]) -
         return offered
     named = {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
     return {name: value for name, value in offered.items() if name in named}
+
+
+RunRoot = Callable[[int], Any]
+
+
+class Supervision(Struct, frozen=True):
+    """How the supervision of a task ended. `outcome`: done, stopped, exhausted, fatal, interrupted, ..."""
+
+    outcome: str
+    reason: str
+    attempts: int
+    exit_code: int
+
+    @property
+    def success(self) -> bool:
+        return self.exit_code == 0
+
+
+class Supervisor:
+    """Restarts a root agent until the file DONE is in `run_dir`.
+
+    `run_root(attempt)` runs one attempt, counted from 0. It succeeds if it returns None, 0 or text; another number is
+    an exit code. An exception is a failure; FileNotFoundError, PermissionError and UserError are fatal.
+
+    - `agent` is used without `run_root`, and started as `ralph task` would start it, with `prompt` or the task's
+      TASK.md.
+    - `bus` receives the messages; by default it is the bus in `run_dir`.
+    - `cancel` ends the supervision when it is set; the caller then handles signals itself.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str],
+        bus: MessageBus | None = None,
+        *,
+        run_root: RunRoot | None = None,
+        agent: str = "",
+        prompt: str | None = None,
+        max_restarts: int = 100,
+        wait_timeout: float = 300.0,
+        poll_interval: float = 1.0,
+        restart_delay: float = 1.0,
+        turn_timeout: float | None = None,
+        idle_timeout: float | None = None,
+        project_id: str = "",
+        task_id: str = "",
+        workspace: str | os.PathLike[str] = ".",
+        cancel: "Event | None" = None,
+    ) -> None:
+        path = Path(os.path.abspath(run_dir))
+        self.task = TaskFolder(path, project_id or path.parent.name, task_id or path.name, bus=bus)
+        self._run_root, self._prompt, self._cancel = run_root, prompt, cancel
+        self._workspace = Path(workspace).resolve()
+        said: dict[str, Any] = {
+            "preset": "supervise",
+            "maximumIterations": max_restarts,
+            "waitTimeout": wait_timeout,
+            "pollInterval": poll_interval,
+            "restartDelay": restart_delay,
+            "turnTimeout": turn_timeout,
+            "idleTimeout": idle_timeout,
+        }
+        self._settings_values = {**said, "agent": {"command": agent}} if agent else said
+        self._context: Context | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment for the processes of the current attempt: pass it to what you start."""
+        env = dict(self._context.folder.env) if self._context else {}
+        return {**os.environ, **env}
+
+    def run(self) -> Supervision:
+        """Start the agent again and again until it is done; return how that ended."""
+        open_standard_streams()
+        settings = load(self._workspace, self._settings_values, env=os.environ, source="Supervisor").settings
+        needs_prompt = self._prompt is not None or self._run_root is None
+        goal = self.task.save_prompt(self._prompt) if needs_prompt else ""
+        self.task.path.mkdir(parents=True, exist_ok=True)
+        request = RunRequest(
+            settings=settings,
+            workspace=str(self._workspace),
+            goal_text=goal,
+            task=str(self.task.path),
+        )
+        with Keeper.start() as keeper, Cancellation(self._cancel or Event()) as interrupt:
+            supervised = SupervisedRun(request, self.task)
+            make_agent = self._agent if self._run_root else None
+            stop = play(
+                prepare(request, place=supervised.place, make_agent=make_agent),
+                keeper=keeper,
+                interrupt=interrupt,
+                listeners=[lambda *happened: interrupt.check()],
+                ticks=[interrupt.tick] if self._cancel else (),
+            ).stop
+        return Supervision(stop.outcome.value, stop.reason, supervised.attempts, stop.outcome.exit_code)
+
+    def _agent(self, context: Context) -> PythonAgent:
+        run_root, self._context = self._run_root, context
+        assert run_root is not None
+        return PythonAgent(lambda prompt, run: _attempt(run_root, run.number - 1), context)
+
+
+def _attempt(run_root: RunRoot, number: int) -> Turn:
+    """Call the function and convert its result."""
+    try:
+        said = run_root(number)
+    except (FileNotFoundError, PermissionError, UserError) as error:
+        reason = error.advice if isinstance(error, UserError) else str(error)
+        return Turn(text="", exit_code=None, failure=Failure("fatal", reason))
+    except Exception as error:  # noqa: BLE001 - the caller's function may fail in any way: that is a failed attempt
+        code = getattr(error, "returncode", None)
+        failure = Failure("ordinary", f"{type(error).__name__}: {error}")
+        return Turn(text="", exit_code=code if isinstance(code, int) else None, failure=failure)
+    if isinstance(said, str):
+        return Turn(text=said, exit_code=0)
+    code = getattr(said, "returncode", 0 if said is None or said is True else said)
+    code = code if isinstance(code, int) and said is not False else 1
+    return Turn(text="", exit_code=code, failure=Failure("ordinary", f"exit code {code}") if code else None)

@@ -28,7 +28,7 @@ from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed, runs_in
 from ralph.supervise.attempts import Announcer, AttemptFolders, JobFolder, go_duration
 from ralph.supervise.bus import BusReader, timestamp
-from ralph.supervise.task import RunInfo, TaskFolder
+from ralph.supervise.task import RunInfo, TaskFolder, task_at
 
 WAIT_TYPE = "wait_without_restart"
 CHILD_GRACE = 5.0  # seconds that child runs get from TERM to KILL
@@ -36,16 +36,19 @@ CHILD_GRACE = 5.0  # seconds that child runs get from TERM to KILL
 
 def supervise_task(request: RunRequest, reopens: bool = False) -> Place:
     """Return the place of a run that supervises the task `request.task`. `reopens`: remove earlier markers first."""
-    return SupervisedRun(request, reopens).place
+    return SupervisedRun(request, task_at(request.task), reopens=reopens).place
 
 
 class SupervisedRun:
-    """A run that restarts its agent until the agent has left its marker and the child runs have ended."""
+    """A run that restarts its agent until the agent has left its marker and the child runs have ended.
 
-    def __init__(self, request: RunRequest, reopens: bool) -> None:
-        self.task = TaskFolder(Path(request.task))
-        self._settings, self._reopens = request.settings, reopens
-        self._announcer = Announcer(self.task)
+    `reopens`: remove earlier markers first.
+    """
+
+    def __init__(self, request: RunRequest, task: TaskFolder, *, reopens: bool = False) -> None:
+        self.task = task
+        self._request, self._settings, self._reopens = request, request.settings, reopens
+        self._announcer = Announcer(task)
         self._folder: AttemptFolders | None = None
         self._earlier: list[Listed] = []
         self._awaited: tuple[str, ...] = ()
@@ -61,6 +64,11 @@ class SupervisedRun:
             adapt=self._adapt,
             end=self._end,
         )
+
+    @property
+    def attempts(self) -> int:
+        """How often the agent was started."""
+        return self._folder.last.number if self._folder and self._folder.last else 0
 
     def _open(self, ralph: Path, run_id: str) -> RunFolder:
         self._earlier = runs_in(ralph)
@@ -281,7 +289,7 @@ def post_completion(task: TaskFolder, run_id: str, attempts: int) -> None:
     facts = task.project_bus.read(["FACT"])
     if not any(fact.task == task.task and f"DONE at {done_at}," in fact.body for fact in facts):
         last = f", last run {run_id}" if run_id else ""
-        body = f"task {task.project}/{task.task} completed: DONE at {done_at}, {plural(attempts, 'attempt')}{last}"
+        body = f"task {task.name} completed: DONE at {done_at}, {plural(attempts, 'attempt')}{last}"
         task.project_bus.post("FACT", body, project=task.project, task=task.task, run=run_id)
 
 

@@ -65,11 +65,12 @@ class RunInfo(Struct, frozen=True, kw_only=True):
 class TaskFolder:
     """The files of a task. The folder need not exist yet."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.project, self.task = path, path.parent.name, path.name
+    def __init__(self, path: Path, project: str, task: str, bus: MessageBus | None = None) -> None:
+        self.path, self.project, self.task = path, project, task
+        self.root, self.name = path.parent.parent, f"{project}/{task}"
         self.prompt, self.done, self.wait = path / "TASK.md", path / "DONE", path / WAIT_FILE
         self.runs = path / "runs"
-        self.bus = MessageBus(path / "TASK-MESSAGE-BUS.md")
+        self.bus = bus or MessageBus(path / "TASK-MESSAGE-BUS.md")
         self.project_bus = MessageBus(path.parent / PROJECT_BUS)
 
     def environment(self, run_id: str, parent_run_id: str = "") -> dict[str, str]:
@@ -185,13 +186,28 @@ def task_folder(root: str | os.PathLike[str], project: str, task: str) -> TaskFo
     for kind, name in (("project", project), ("task", task)):
         if not is_name(name):
             raise UserError(f"not a name for a {kind}: {name[:100]!r}", "use letters, digits, dashes and underscores")
-    return TaskFolder(Path(os.path.abspath(os.path.expanduser(root)), project, task))
+    path = Path(os.path.abspath(os.path.expanduser(root)), project, task)
+    return TaskFolder(path, project, task)
+
+
+def task_at(path: str | os.PathLike[str]) -> TaskFolder:
+    """Return the task whose folder is `path`."""
+    place = Path(os.path.abspath(path))
+    return task_folder(place.parent.parent, place.parent.name, place.name)
 
 
 def current_task(env: Mapping[str, str]) -> tuple[TaskFolder, str] | None:
     """Return the task whose agent started this process, and the id of the agent's run; None if there is none."""
-    path = env.get("JRUN_TASK_FOLDER") or env.get("TASK_FOLDER")
-    return (TaskFolder(Path(os.path.abspath(path))), env.get("JRUN_ID", "")) if path else None
+
+    def value(name: str) -> str:
+        return env.get(f"JRUN_{name}") or env.get(name, "")
+
+    if not value("TASK_FOLDER"):
+        return None
+    path = Path(os.path.abspath(value("TASK_FOLDER")))
+    bus = MessageBus(value("MESSAGE_BUS")) if value("MESSAGE_BUS") else None
+    project, name = value("PROJECT_ID") or path.parent.name, value("TASK_ID") or path.name
+    return TaskFolder(path, project, name, bus), env.get("JRUN_ID", "")
 
 
 def is_name(name: str) -> bool:

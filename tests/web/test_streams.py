@@ -12,6 +12,11 @@ from tests.web.conftest import Serve, Served, StreamClient, eventually
 from tests.web.scenes import Scene
 
 from ralph.core import events as e
+from ralph.store.register import JOURNAL
+from ralph.web.access import Level
+from ralph.web.live import open_topic
+from ralph.web.pieces import Frame
+from ralph.web.watching import Register
 
 
 @pytest.fixture
@@ -50,6 +55,20 @@ def test_a_new_stream_sends_what_happened_since_the_page_was_rendered(
     page = subscribe(f"?run={run.id}&after={at[1]}")
     page.until("after the page")
     assert "before the page" not in page.all
+
+
+def test_the_journal_of_a_run_is_closed_when_its_last_reader_has_left(run: Scene, home: dict[str, str]) -> None:
+    before = open_journals()
+    topic = open_topic(Frame(base="/", level=Level.LOOK), run.id, Register(home))
+    topic.news()
+    assert open_journals() == before + 1
+    topic.close()
+    assert open_journals() == before
+
+
+def open_journals() -> int:
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return [os.path.basename(os.readlink(link)) for link in links].count(JOURNAL)
 
 
 def test_the_end_of_a_tool_call_replaces_its_start(subscribe: Callable[..., StreamClient], run: Scene) -> None:

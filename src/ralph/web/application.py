@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 from importlib import resources
 from urllib.parse import parse_qs
@@ -172,9 +173,9 @@ class WebApp:
         listed = self._register.find(run)
         if listed.facts.kind == "work":
             return work_page(self._register.work(look_at(listed, time.time())), visit.frame)
-        watched = WatchedRun.open(listed)
-        watched.load_files(FILES_TIMEOUT)
-        return run_page(self._register.view(watched), visit.frame)
+        with closing(WatchedRun.open(listed)) as watched:
+            watched.load_files(FILES_TIMEOUT)
+            return run_page(self._register.view(watched), visit.frame)
 
     def _iteration(self, visit: Visit, run: str, number: str) -> Response:
         listed = self._register.find(run)

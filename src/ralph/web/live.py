@@ -141,7 +141,8 @@ class Hub:
                 news[name] = self._topics[name].news()
             except (UserError, RequestRefused):
                 news[name] = None
-        self._topics = {name: topic for name, topic in self._topics.items() if news.get(name) is not None}
+        for name in [name for name in self._topics if news.get(name) is None]:
+            self._topics.pop(name).close()
         newcomers = [one for one in subscribers if one.is_new and one.topic in self._topics]
         missing = {one: self._topics[one.topic].since(one.after) for one in newcomers}
         return {one: news[one.topic] for one in subscribers} | missing
@@ -211,6 +212,9 @@ class Topic:
         """Return all parts, and the events after number `after`, for a new subscriber."""
         return format_event(0, "".join(self._parts.values()))
 
+    def close(self) -> None:
+        """Close what the topic reads, when its last reader has left."""
+
     def _changed_parts(self) -> str:
         now = time.monotonic()
         if now < self._next_look:
@@ -258,6 +262,9 @@ class RunTopic(Topic):
         if after > self._seq or 0 < after < stream.begin:
             return RELOAD
         return format_event(self._seq, stream.since(after) + "".join(self._parts.values()))
+
+    def close(self) -> None:
+        self._watched.close()
 
 
 def format_event(number: int, html: str) -> bytes:

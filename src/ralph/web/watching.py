@@ -167,6 +167,9 @@ class WatchedRun:
         watched._read(watched._feed.read())
         return watched
 
+    def close(self) -> None:
+        self._feed.close()
+
     @property
     def todo(self) -> tuple[TodoItem, ...]:
         return self._fold.todo

@@ -59,7 +59,7 @@ def is_measurable(run: Run) -> bool:
 
 
 def measure(iteration: Iteration, before: str | None) -> ProgressStep:
-    """Return the facts of an iteration, not compared yet; `before` is the tree that it began with.
+    """Return the facts of an iteration, without its progress; `before` is the tree that it began with.
 
     Failed turns aren't counted, nor are iterations with green checks that change files.
     """

@@ -152,7 +152,7 @@ class LocalWork:
             self._watch.tick(board)
 
     def close(self, say: Callable[[str], None]) -> None:
-        """Stop copying."""
+        """Leave the backlog run: stop copying its events, and remove what merged tasks left here."""
         if self.log.state.finished is None:
             self._audience.registration.leave()
             say(f"left {self.order.name}: the other workers continue (ralph work status {self.order.name} --db URL)")

@@ -38,13 +38,14 @@ def decide_request(request: TaskRequest, state: WorkState) -> list[WorkTold]:
 
 def decide_action(action: str, state: WorkState) -> list[WorkTold]:
     """Return the events that pause, resume or stop a backlog run. One that is over can be resumed."""
-    if state.finished and action != "resume":
+    if state.finished and action == "resume":
+        return _reopen(state)
+    if state.finished:
         raise UserError("this backlog run is over", "`ralph work resume` continues it")
     if action == "stop":
         return [summarize(state, "interrupted", "stopped by a person", 130)]
-    if state.finished or state.board.is_paused == (action == "pause"):
-        return _reopen(state)
-    return [work_events.WorkPaused(action == "pause")]
+    pauses = action == "pause"
+    return [work_events.WorkPaused(pauses)] if pauses != state.board.is_paused else []
 
 
 def _reopen(state: WorkState) -> list[WorkTold]:

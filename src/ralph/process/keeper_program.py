@@ -185,7 +185,8 @@ class KeeperProgram:
         received = self._channel.receive()
         if received is None:
             self._poll.unregister(self._channel)
-            # Otherwise its end wakes us. The kernel closes its sockets first, but child runs look for the process.
+            # With a pidfd wait for the end of its process: the kernel closes the sockets first, and child runs look for
+            # the process.
             if self._ralph < 0:
                 self._on_ralph_exit()
             return
@@ -403,7 +404,7 @@ def leave_session_keyring() -> None:
 
 
 def ignore_signals() -> None:
-    """Do nothing on signals, by a handler: programs would inherit SIG_IGN, while exec resets handlers."""
+    """Ignore signals with a handler that does nothing: programs would inherit SIG_IGN, but exec resets handlers."""
     for number in IGNORED:
         signal.signal(number, lambda *_: None)
 

@@ -46,7 +46,7 @@ SHORT_FORMS: dict[Any, tuple[type, str]] = {
     ExamCommand: (str, "command"),
     Protection: (list, "globs"),
 }
-"""What may stand for an object, and the key whose value it is."""
+"""The type that may be given instead of each object, and the key of the object that gets the value."""
 
 
 class LoadedSettings(Struct, frozen=True):

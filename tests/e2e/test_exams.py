@@ -206,6 +206,14 @@ def test_an_exam_that_shows_its_output_is_a_check_that_runs_last(
     assert done.all("exam_finished") == []
 
 
+def test_the_temporary_folder_of_an_exam_is_not_in_a_repository(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, exam: Any
+) -> None:
+    outside = exam('test -f double && cd "$(mktemp -d)" && ! git rev-parse --git-dir')
+    done = loop(ralph, agent(HONEST), "--exam", outside)
+    assert [one["passed"] for one in done.all("exam_finished")] == [False, True]
+
+
 def test_an_exam_that_passes_at_the_start_is_reported(
     ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, exam: Any
 ) -> None:

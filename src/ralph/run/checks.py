@@ -4,6 +4,7 @@ the files that checks are made of."""
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,9 +16,10 @@ from ralph.core.model import Check, Exam, Iteration, Run
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.text import listed, one_line
 from ralph.errors import UserError
-from ralph.files import read_given
+from ralph.files import read_given, remove_tree
 from ralph.git.client import Git
 from ralph.loop import Parts
+from ralph.process.keeper import Keeper
 from ralph.process.process import Output
 from ralph.process.program import CannotStart, Command
 from ralph.run.context import Context
@@ -234,7 +236,7 @@ class Exams:
     checkpoint.
 
     The agent learns only whether it passed. ralph keeps what an exam printed in its state folder, under `run_id`, and
-    removes the copy with everything else that the exam wrote.
+    removes the copy and the temporary folder with everything else that the exam wrote.
     """
 
     def __init__(self, context: Context, home: Git, run_id: str) -> None:
@@ -276,8 +278,8 @@ class Exams:
         timeout = inside.settings.check_timeout if exam.timeout is None else exam.timeout
         inside.tell(events.CheckStarted(name) if shows else events.ExamStarted(name))
         try:
-            with inside.log(log) as file:
-                process = inside.process(self._command(program, inside), timeout=timeout)
+            with _temporary_folder(inside.keeper) as folder, inside.log(log) as file:
+                process = inside.process(self._command(program, inside, folder), timeout=timeout)
                 output = process.capture(head=inside.settings.quoted, tail=ERROR_LIMIT, log=file, redact=inside.redact)
         except CannotStart as error:
             hint = "it runs in a copy of the repository, which --setup and .worktreeinclude prepare"
@@ -289,12 +291,9 @@ class Exams:
         inside.tell(check_finished(check) if shows else events.ExamFinished(name, check.passed))
         return check
 
-    def _command(self, program: ExamProgram, inside: Context) -> Command:
+    def _command(self, program: ExamProgram, inside: Context, temporary: str) -> Command:
         """Return the command of an exam, in the sandbox or at least without network."""
-        folder = f"{inside.root}/.ralph"
-        os.makedirs(folder, exist_ok=True)
-        temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), mkdtemp(dir=folder))  # removed with the copy
-        env = {**inside.child_env(0), **program.env, **temporary}
+        env = {**inside.child_env(0), **program.env, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), temporary)}
         command = Command(argv=program.argv, cwd=str(inside.root), env=env)
         if inside.sandbox:  # where only /tmp and the copy can be written to
             return inside.sandboxed(replace(command, env={**env, "XDG_CACHE_HOME": "/tmp/cache"}))
@@ -319,3 +318,16 @@ class Exams:
             hide=tuple(path for path in sandbox.hide if not hides_exam(path)),
         )
         return replace(settings, exams=(), sandbox=inside)
+
+
+@contextmanager
+def _temporary_folder(keeper: Keeper) -> Iterator[str]:
+    """Yield a folder outside the copy, because a program may behave differently in a repository. It is removed
+    afterwards, even if ralph is killed."""
+    folder = mkdtemp(prefix="ralph-exam-")
+    keeper.set_cleanup(("/bin/rm", "-rf", folder), key=folder)
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
+        keeper.set_cleanup((), key=folder)

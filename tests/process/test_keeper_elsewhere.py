@@ -1,5 +1,6 @@
 """Without /proc and a subreaper, as on macOS: ralph ends the process group of each program."""
 
+import os
 import signal
 
 import pytest
@@ -53,3 +54,29 @@ def test_a_running_process_is_known_by_its_start_time() -> None:
     assert start
     assert descendants.own_start() == start
     assert descendants.start_of(1 << 22) is None
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_turn_that_takes_too_long_is_ended_although_other_processes_are_spared(shell, mark) -> None:
+    class Spared:
+        def pids(self) -> list[int]:
+            return [os.getppid()]
+
+        def expects(self, pid: int) -> bool:
+            return False
+
+    with Keeper.start() as keeper:
+        keeper.spared = Spared()
+        ended = Process(shell(f"exec sleep {mark.seconds}"), keeper=keeper, limits=Limits(turn=0.1)).stream(print)
+        assert (ended.code, ended.ended_by) == (-signal.SIGTERM, "turn-timeout")
+        assert mark.bearers() == []
+
+
+@pytest.mark.usefixtures("forked_keeper")
+def test_the_process_group_is_killed_if_only_the_subreaper_is_missing(
+    shell, mark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_program, "adopt_orphans", lambda *_: False)
+    with Keeper.start() as keeper:
+        Process(shell(f"sleep {mark.seconds} &"), keeper=keeper, limits=Limits(leftovers=0.2)).stream(print)
+        assert mark.bearers() == []

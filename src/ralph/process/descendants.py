@@ -215,7 +215,7 @@ def is_living(pid: int, start: str) -> bool:
 
 def is_running(process: RunningProcess) -> bool:
     """Return whether this very process is still running, not one that has its pid."""
-    now = _read_process(process.pid) if HAS_PROC else process
+    now = _read_process(process.pid) if HAS_PROC and process.pid > 0 else process  # below 0: a group
     return now is not None and now.started == process.started
 
 

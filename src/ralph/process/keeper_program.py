@@ -297,7 +297,12 @@ class KeeperProgram:
             terminate((one for one in running if one.pid != self._pid or not self._is_sandboxed), self._asked)
 
     def _running(self) -> list[RunningProcess]:
-        below = descendants_of(os.getpid()) if self._adopts else find_group(self._pid, self._spared)
+        if self._adopts:
+            below = descendants_of(os.getpid())
+        elif self._spared and not self._exit_reported:  # other processes in its group may be spared
+            below = [RunningProcess(self._pid, 0, b"")]
+        else:
+            below = find_group(self._pid, self._spared)
         return below + [process for process in self._orphans if is_running(process)]
 
     def _send(self, request_id: int, **answer: object) -> None:

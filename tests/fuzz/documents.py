@@ -34,7 +34,7 @@ from ralph.hooks.hosts import HOSTS, with_hooks, without_hooks
 from ralph.planning.plans import plan_in
 from ralph.run.command_options import parse_prompt_line
 from ralph.settings.load import load
-from ralph.settings.trust import difference_since
+from ralph.settings.trust import SettingsRecord, difference_since
 from ralph.show import report, summary, work_report, works
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style
@@ -95,7 +95,11 @@ SETTINGS: dict[str, Document] = {
     "unknown names in YAML": (grown(lambda n: f"a{n}: 1\n"), yaml),
     "a change of settings": (
         grown(lambda n: f'"a{n * 7919 % 10007}":1,\n'),
-        in_file(lambda file: difference_since({bytes(file): "\n".join(sorted(file.read_text().split("\n"))).encode()})),
+        in_file(
+            lambda file: difference_since(
+                SettingsRecord(1, {bytes(file): "\n".join(sorted(file.read_text().split("\n"))).encode()})
+            )
+        ),
     ),
     "hooks of others": (
         listed(

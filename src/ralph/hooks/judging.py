@@ -227,7 +227,7 @@ def allow(message: str) -> str:
 def watch_settings(loop: Loop) -> SettingsWatch:
     """Return the watch on the settings files, which began with the loop."""
     workspace = Path(loop.root)
-    return SettingsWatch(workspace, loop.run, settings_files(workspace, os.environ), os.environ)
+    return SettingsWatch(workspace, loop.run, settings_files(workspace, os.environ), os.environ, pid=0)
 
 
 def folder_of(loop: Loop) -> RunFolder:

@@ -5,19 +5,29 @@ that record, no run starts until the user has accepted the difference (`ralph tr
 """
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from difflib import unified_diff
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from ralph.errors import UserError, shortage
-from ralph.files import load_json, names_in, read_given, replace_file, state_folder
+from ralph.files import is_alive, load_json, read_given, replace_file, state_folder
 
 MAX_FILE = 4 << 20  # bytes
 MAX_RECORD = 8 * MAX_FILE
 MAX_LINES = 2000  # of a file that are compared: the time for a diff grows faster than the text
+MAX_SESSION = 7 * 24 * 3600.0  # seconds after which a loop inside a session counts as over
 Contents = dict[bytes, bytes | None]  # of each file by its path; None for a file that doesn't exist
+
+
+class SettingsRecord(Struct, frozen=True):
+    """The settings files at the start of a run. `pid` is the run's process; 0 for a loop inside an agent's session."""
+
+    pid: int
+    files: Contents
 
 
 class Untrusted(UserError):
@@ -33,17 +43,24 @@ class Untrusted(UserError):
 class SettingsWatch:
     """Watches the settings files of one run, from its start to its end."""
 
-    def __init__(self, workspace: Path, run_id: str, files: Iterable[Path], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, workspace: Path, run_id: str, files: Iterable[Path], env: Mapping[str, str], pid: int | None = None
+    ) -> None:
         self._folder = _record_folder(workspace, env)
         self._path = os.path.join(self._folder, run_id)
+        self._pid = os.getpid() if pid is None else pid
         self._files = [os.fsencode(path) for path in files]
-        self._record: Contents = {}
+        self._record: SettingsRecord | None = None
 
     def begin(self) -> None:
         """Record the files as they are now. If the run is resumed, its first record stays."""
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            self._record = load_json(self._path, Contents, MAX_RECORD) or _read_files(self._files)
+            for path, record in _records(self._folder).items():
+                if path != self._path and not _is_running(path, record) and not _changed_files(record):
+                    os.unlink(path)  # of a run that was killed
+            earlier = load_json(self._path, SettingsRecord, MAX_RECORD)
+            self._record = SettingsRecord(self._pid, earlier.files if earlier else _read_files(self._files))
             replace_file(self._path, msgspec.json.encode(self._record), 0o600)
         except OSError:  # the state folder cannot be written: the register of runs reports that
             pass
@@ -51,7 +68,7 @@ class SettingsWatch:
     def end(self) -> list[str]:
         """Return the files that changed during the run. If there are any, the record stays for the next run."""
         try:
-            changed = _changed_files(self._record)
+            changed = _changed_files(self._record) if self._record else []
         except OSError:  # the next run compares the files
             return []
         if not changed:
@@ -75,18 +92,19 @@ def difference_in(workspace: Path, env: Mapping[str, str]) -> str:
     return "\n".join(dict.fromkeys(filter(None, differences)))
 
 
-def difference_since(record: Contents) -> str:
+def difference_since(record: SettingsRecord) -> str:
     """Return the changes since the start of a run as a patch; empty if there are none."""
-    now = _read_files(record)
+    now = _read_files(record.files)
     lines: list[str] = []
     for path in _changed_files(record):
-        before, after = record[os.fsencode(path)] or b"", now[os.fsencode(path)] or b""
+        before, after = record.files[os.fsencode(path)] or b"", now[os.fsencode(path)] or b""
         old, new = (data.decode("utf-8", "replace").splitlines() for data in (before, after))
         names = f"{path} (when the run began)", f"{path} (now)"
         lines += unified_diff(old[:MAX_LINES], new[:MAX_LINES], *names, lineterm="")
-        if old == new or max(len(old), len(new)) > MAX_LINES:
-            where = f"below line {MAX_LINES}, in line ends, or in bytes that are not text"
-            lines.append(f"{path}: there are changes that cannot be shown: {where}")
+        if (longest := max(len(old), len(new))) > MAX_LINES:
+            lines.append(f"{path}: {longest - MAX_LINES} more lines are not compared")
+        elif old == new:
+            lines.append(f"{path}: differs only in line ends or in bytes that are not text")
     return "\n".join(lines)
 
 
@@ -104,10 +122,10 @@ def _record_folder(workspace: Path, env: Mapping[str, str]) -> str:
     return os.path.join(state_folder(env, "settings"), name or "%")
 
 
-def _records(folder: str) -> dict[str, Contents]:
+def _records(folder: str) -> dict[str, SettingsRecord]:
     """Return the readable records in a folder by their paths."""
-    paths = [os.path.join(folder, name) for name in names_in(folder)]
-    return {path: record for path in paths if (record := load_json(path, Contents, MAX_RECORD))}
+    paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))] if os.path.isdir(folder) else []
+    return {path: record for path in paths if (record := load_json(path, SettingsRecord, MAX_RECORD))}
 
 
 def _remove_record(path: str) -> None:
@@ -116,6 +134,11 @@ def _remove_record(path: str) -> None:
         os.rmdir(os.path.dirname(path))
     except OSError:  # the folder has records of other runs
         pass
+
+
+def _is_running(path: str, record: SettingsRecord) -> bool:
+    """Return whether the run of a record may still be running. For a session: whether the record is recent."""
+    return is_alive(record.pid) if record.pid else time.time() - os.lstat(path).st_mtime < MAX_SESSION
 
 
 def _read_files(paths: Iterable[bytes]) -> Contents:
@@ -130,6 +153,6 @@ def _read_files(paths: Iterable[bytes]) -> Contents:
     return found
 
 
-def _changed_files(record: Contents) -> list[str]:
-    now = _read_files(record)
-    return [os.fsdecode(path) for path, data in record.items() if data != now[path]]
+def _changed_files(record: SettingsRecord) -> list[str]:
+    now = _read_files(record.files)
+    return [os.fsdecode(path) for path, data in record.files.items() if data != now[path]]

@@ -253,24 +253,21 @@ def test_the_written_settings_match_the_schema_that_they_name(workspace: Path, r
     jsonschema.validate(settings(workspace), schema)
 
 
-def test_detected_checks_are_tried_and_accepted_with_enter(workspace: Path) -> None:
+def test_detected_checks_are_accepted_with_enter(workspace: Path) -> None:
     (workspace / "Makefile").write_text("test:\n\ttrue\nlint:\n\tfalse\n")
     said = answered(workspace, "claude", "", "", "", "", "", "", "", "", "", "", "n")
-    assert "Found in Makefile, and tried: make test (green)" in said
-    assert "Found in Makefile, and tried: make lint (red: exit code 2)" in said
     assert "Add guardrail command (leave blank to finish) [make test]: " in said
     assert [one["command"] for one in settings(workspace)["checks"]] == ["make test", "make lint"]
     answered(workspace, "y", "claude", "", "", "", "-", "n")
     assert settings(workspace)["checks"] == []
 
 
-def test_a_check_that_cannot_be_run_here_is_not_offered(
+def test_a_check_whose_program_is_not_installed_is_not_offered(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workspace / "go.mod").write_text("module a\n")
     monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
-    said = answered(workspace, "claude", "", "", "", "", "n")
-    assert "go test ./... (not runnable" in said
+    assert "go test" not in answered(workspace, "claude", "", "", "", "", "n")
     assert settings(workspace)["checks"] == []
 
 
@@ -284,11 +281,10 @@ def only_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("only_pytest")
-def test_without_uv_plain_pytest_is_tried_and_proposed(workspace: Path) -> None:
+def test_without_uv_plain_pytest_is_proposed(workspace: Path) -> None:
     (workspace / "uv.lock").write_text("version = 1\n")
     (workspace / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
-    said = answered(workspace, "claude", "", "", "", "", "", "", "", "n")
-    assert "tried: pytest -q (green)" in said
+    answered(workspace, "claude", "", "", "", "", "", "", "", "n")
     assert [one["command"] for one in settings(workspace)["checks"]] == ["pytest -q"]
 
 

@@ -13,11 +13,12 @@ def test_lines_that_are_too_many_to_compare_are_counted(tmp_path: Path) -> None:
     assert difference_since(record) == f"{file}: 3001 more lines are not compared"
 
 
-def test_a_change_that_no_line_shows_is_a_difference(tmp_path: Path) -> None:
+def test_different_line_ends_and_bytes_that_are_not_text_are_differences(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
-    file.write_bytes(b"{}\r\n")
-    assert "differs only in line ends" in difference_since(SettingsRecord(1, {bytes(file): b"{}\n"}))
-    assert not difference_since(SettingsRecord(1, {bytes(file): b"{}\r\n"}))
+    file.write_bytes(b"{}\r\n\xff")
+    for before in (b"{}\n\xff", b"{}\r\n\xfe", b"{}\r\n"):
+        assert difference_since(SettingsRecord(1, {bytes(file): before}))
+    assert not difference_since(SettingsRecord(1, {bytes(file): b"{}\r\n\xff"}))
 
 
 def test_an_edit_after_a_good_run_needs_no_trust_even_if_a_run_was_killed_before(tmp_path: Path) -> None:

@@ -16,13 +16,10 @@ from ralph.core.model import FailAction
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.files import replace_file
-from ralph.planning.plans import try_checks
-from ralph.process.keeper import Keeper
-from ralph.process.signals import Interrupt
 from ralph.run.options import Option
 from ralph.sandbox.sandbox import find_bubblewrap
-from ralph.settings.detect_checks import detect_checks
-from ralph.settings.load import load, merge, normalize, resolve
+from ralph.settings.detect_checks import installed_checks
+from ralph.settings.load import load, merge, normalize
 from ralph.settings.read import read_file
 from ralph.settings.schema import Settings
 from ralph.store.folder import cannot_write, prepare
@@ -178,7 +175,7 @@ def _split_at_commas(answer: str) -> list[str]:
 
 def _ask_checks(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
     dialog.explain("Commands that must pass before the work counts as done: your tests, a linter.")
-    found = _try_detected_checks(workspace, dialog)
+    found = installed_checks(workspace)
     if found:
         dialog.explain(f"Press Enter to use the command in brackets, or type {NONE} to finish.")
     checks = []
@@ -192,22 +189,6 @@ def _ask_checks(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
         hint = dialog.ask("  Hint (optional, guidance for agent on failure): ")
         checks.append({"command": command, "failAction": action, **({"hint": hint} if hint else {})})
     return checks
-
-
-def _try_detected_checks(workspace: Path, dialog: Dialog) -> list[str]:
-    """Run the checks that the project has, and return those that can be run here."""
-    proposals = detect_checks(workspace)
-    if not proposals:
-        return []
-    runnable = []
-    with Keeper.start() as keeper, Interrupt() as interrupt:
-        for proposal in proposals:
-            dialog.say(f"Found in {proposal.source}, and tried: {proposal.command}", end=" ")
-            (trial,) = try_checks([proposal.command], workspace, resolve([]), keeper, interrupt)
-            dialog.say(f"({trial.state}{f': {trial.ending}' if trial.ending else ''})")
-            if trial.state != "not runnable":
-                runnable.append(proposal.command)
-    return runnable
 
 
 def _show_existing(workspace: Path, dialog: Dialog) -> None:

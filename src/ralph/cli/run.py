@@ -60,7 +60,10 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         shown, sources = Shown.parse(values), parsed.loaded.sources
         if values.get("dry_run"):
             return explain(request, sources, sys.stderr if shown.json else sys.stdout)
-        notices = [*(verbose_notices(request, sources) if shown.verbose else ()), *_ignored_input(request, parsed)]
+        notices = verbose_notices(request, sources) if shown.verbose else []
+        if request.goal_text and request.goal_file:
+            text = f"{request.goal_file} is sent instead of the goal, which is only the title of this run"
+            notices.append(Notice(text, "info"))
         _, stop = play(request, keeper, shown, notices=notices)
         return stop.outcome.exit_code
 
@@ -126,16 +129,6 @@ def _offer_detected_checks(workspace: Path) -> list[str]:
     if not confirm("Use these checks?", default=True):
         raise UserError("no checks given", f"name yours: {words}")
     return found
-
-
-def _ignored_input(request: RunRequest, parsed: Parsed) -> list[Notice]:
-    """Return notices about input that has no effect: other sections of a YAML file, a goal next to a specification."""
-    texts = []
-    if ignored := parsed.loaded.ignored:
-        texts.append(f"{parsed.loaded.sources[-1]}: using ralph_loop, ignoring {', '.join(ignored)}")
-    if request.goal_text and request.goal_file:
-        texts.append(f"{request.goal_file} is sent instead of the goal, which is only the title of this run")
-    return [Notice(text, "info") for text in texts]
 
 
 def is_folder_alone(values: dict[str, Any], words: list[str]) -> bool:

@@ -10,8 +10,6 @@ from pathlib import Path
 from shutil import which
 from typing import Any, Literal, get_args
 
-from msgspec import Struct
-
 from ralph.files import read_given
 
 Purpose = Literal["test", "lint", "types"]
@@ -45,35 +43,31 @@ NODE_RUNNERS = {
 """What runs a script, and what runs an installed program."""
 
 
-class DetectedCheck(Struct, frozen=True):
-    """A command that could be a check, and the file that shows it."""
-
-    command: str
-    purpose: Purpose
-    source: str
+DetectedCheck = tuple[Purpose, str]
+"""What a check is for, and its command."""
 
 
-def detect_checks(workspace: Path) -> tuple[DetectedCheck, ...]:
+def detect_checks(workspace: Path) -> list[str]:
     """Return the commands that verify work in this project: tests first, then linters, then type checkers."""
-    recipes: dict[Purpose, DetectedCheck] = {}
+    recipes: dict[Purpose, str] = {}
     just = _recipes(workspace, "just", "justfile", "Justfile", ".justfile")
     make = _recipes(workspace, "make", "GNUmakefile", "makefile", "Makefile")
-    for recipe in (*just, *make):
-        recipes.setdefault(recipe.purpose, recipe)
-    tools = [tool for find in (_python, _node, _rust, _go) for tool in find(workspace) if tool.purpose not in recipes]
-    return tuple(sorted((*recipes.values(), *tools), key=lambda found: get_args(Purpose).index(found.purpose)))
+    for purpose, command in (*just, *make):
+        recipes.setdefault(purpose, command)
+    tools = [tool for find in (_python, _node, _rust, _go) for tool in find(workspace) if tool[0] not in recipes]
+    found = sorted((*recipes.items(), *tools), key=lambda check: get_args(Purpose).index(check[0]))
+    return [command for _, command in found]
 
 
 def installed_checks(workspace: Path) -> list[str]:
     """Return the detected checks whose program is installed."""
-    return [check.command for check in detect_checks(workspace) if which(check.command.split()[0])]
+    return [command for command in detect_checks(workspace) if which(command.split()[0])]
 
 
 def _recipes(workspace: Path, runner: str, *files: str) -> Iterator[DetectedCheck]:
     """Yield the known recipes that need no argument."""
-    source, text = _first(workspace, *files)
     found: set[str] = set()
-    for line in text.splitlines():
+    for line in _first(workspace, *files).splitlines():
         head, colon, rest = line.partition(":")
         names = head.removeprefix("@").split()
         if not colon or rest.lstrip(":").startswith("=") or line[:1].isspace():
@@ -82,34 +76,31 @@ def _recipes(workspace: Path, runner: str, *files: str) -> Iterator[DetectedChec
             found.update(names)
         elif all("=" in word or word.startswith("*") for word in names[1:]):
             found.update(names[:1])
-    return (DetectedCheck(f"{runner} {name}", purpose, source) for name, purpose in RECIPES.items() if name in found)
+    return ((purpose, f"{runner} {name}") for name, purpose in RECIPES.items() if name in found)
 
 
 def _python(workspace: Path) -> Iterator[DetectedCheck]:
     tools = _table(_document(workspace / "pyproject.toml"), "tool")
     runners = (name for lock, name in PYTHON_RUNNERS.items() if (workspace / lock).exists() and which(name))
     runner = next((f"{name} run " for name in runners), "")
-    tests, source = _python_tests(workspace)
-    if tests:
-        yield DetectedCheck(runner + tests, "test", source)
+    if tests := _python_tests(workspace):
+        yield "test", runner + tests
     for tool, purpose, command, files in PYTHON_TOOLS:
-        if source := "pyproject.toml" if tool in tools else _first(workspace, *files)[0]:
+        if tool in tools or _first(workspace, *files):
             names_files = tool == "mypy" and {"files", "packages", "modules"} & _table(tools, tool).keys()
-            yield DetectedCheck(runner + ("mypy" if names_files else command), purpose, source)
+            yield purpose, runner + ("mypy" if names_files else command)
 
 
-def _python_tests(workspace: Path) -> tuple[str, str]:
-    """Return how the tests are run, and the file that shows it."""
-    for name in PYTEST_FILES:
-        if "pytest" in _text(workspace / name):
-            return "pytest -q", name
-    for pattern in TEST_FILES:
-        for path in sorted(workspace.glob(pattern)):
-            test = path.relative_to(workspace)
-            uses_unittest = "import unittest" in _text(path) or "from unittest" in _text(path)
-            run = f"python3 -m unittest discover -s {test.parent.as_posix()}" if uses_unittest else "pytest -q"
-            return run, test.as_posix()
-    return "", ""
+def _python_tests(workspace: Path) -> str:
+    """Return how the tests are run; empty if there are none."""
+    if any("pytest" in _text(workspace / name) for name in PYTEST_FILES):
+        return "pytest -q"
+    for path in (path for pattern in TEST_FILES for path in sorted(workspace.glob(pattern))):
+        text = _text(path)
+        if "import unittest" in text or "from unittest" in text:
+            return f"python3 -m unittest discover -s {path.parent.relative_to(workspace).as_posix()}"
+        return "pytest -q"
+    return ""
 
 
 def _node(workspace: Path) -> Iterator[DetectedCheck]:
@@ -122,36 +113,30 @@ def _node(workspace: Path) -> Iterator[DetectedCheck]:
         if not purpose or purpose in found or "no test specified" in str(script) or "--watch" in str(script).split():
             continue
         found.add(purpose)
-        command = "npm test" if (runner, name) == ("npm", "test") else f"{runner} run {name}"
-        yield DetectedCheck(command, purpose, "package.json")
+        yield purpose, "npm test" if (runner, name) == ("npm", "test") else f"{runner} run {name}"
     has_typescript = "typescript" in _table(package, "devDependencies") and _text(workspace / "tsconfig.json")
     if has_typescript and "types" not in found:
-        yield DetectedCheck(f"{execute} tsc --noEmit", "types", "tsconfig.json")
+        yield "types", f"{execute} tsc --noEmit"
 
 
 def _rust(workspace: Path) -> Iterator[DetectedCheck]:
-    text = _text(workspace / "Cargo.toml")
-    if not text:
-        return
-    everything = " --workspace" if "[workspace" in text else ""
-    yield DetectedCheck(f"cargo test{everything}", "test", "Cargo.toml")
-    if source := "Cargo.toml" if "clippy" in text else _first(workspace, "clippy.toml", ".clippy.toml")[0]:
-        yield DetectedCheck(f"cargo clippy{everything} -- -D warnings", "lint", source)
+    if text := _text(workspace / "Cargo.toml"):
+        everything = " --workspace" if "[workspace" in text else ""
+        yield "test", f"cargo test{everything}"
+        if "clippy" in text or _first(workspace, "clippy.toml", ".clippy.toml"):
+            yield "lint", f"cargo clippy{everything} -- -D warnings"
 
 
 def _go(workspace: Path) -> Iterator[DetectedCheck]:
-    if not _text(workspace / "go.mod"):
-        return
-    yield DetectedCheck("go test ./...", "test", "go.mod")
-    if linter := _first(workspace, ".golangci.yml", ".golangci.yaml", ".golangci.toml")[0]:
-        yield DetectedCheck("golangci-lint run", "lint", linter)
-    else:
-        yield DetectedCheck("go vet ./...", "lint", "go.mod")
+    if _text(workspace / "go.mod"):
+        has_linter = _first(workspace, ".golangci.yml", ".golangci.yaml", ".golangci.toml")
+        yield "test", "go test ./..."
+        yield "lint", "golangci-lint run" if has_linter else "go vet ./..."
 
 
-def _first(workspace: Path, *names: str) -> tuple[str, str]:
-    """Return the first of these files that exists and isn't empty, and its text."""
-    return next(((name, text) for name in names if (text := _text(workspace / name))), ("", ""))
+def _first(workspace: Path, *names: str) -> str:
+    """Return the text of the first of these files that exists and isn't empty."""
+    return next(filter(None, (_text(workspace / name) for name in names)), "")
 
 
 def _text(path: Path) -> str:

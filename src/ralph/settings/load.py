@@ -50,11 +50,10 @@ SHORT_FORMS: dict[Any, tuple[type, str]] = {
 
 
 class LoadedSettings(Struct, frozen=True):
-    """The settings of a run, the files that they came from, and the ignored sections of other programs."""
+    """The settings of a run, and the files that they came from."""
 
     settings: Settings
     sources: tuple[Path, ...]
-    ignored: tuple[str, ...] = ()
 
 
 def load(
@@ -81,7 +80,7 @@ def load(
     _raise_problems(_problems_in(layers))
     settings = resolve([layer.document for layer in layers])
     _raise_problems((_find_layer(layers, problem.path), problem) for problem in _conflicts(settings))
-    return LoadedSettings(settings, tuple(paths), tuple(name for layer in layers for name in layer.ignored))
+    return LoadedSettings(settings, tuple(paths))
 
 
 def override(settings: Settings, overrides: Document) -> Settings:

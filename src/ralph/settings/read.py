@@ -42,7 +42,6 @@ class SettingsLayer(Struct, frozen=True, kw_only=True):
     file_keys: Mapping[str, str] = {}  # keys that have another name in the file, with that name
     lines: Callable[[], KeyLines] = dict  # returns the line of each path in the file
     options: Mapping[str, str] = {}  # the options that set each setting on the command line
-    ignored: tuple[str, ...] = ()  # sections of other programs
 
     def locate(self, path: KeyPath) -> str:
         """Return where the setting is, for messages: the option, or the file with line and key."""
@@ -89,12 +88,9 @@ def _read_json(name: str, text: str) -> SettingsLayer:
         document = json.loads(text, object_pairs_hook=to_dict)
     except RecursionError:
         raise _BadFileError("nested too deeply") from None
-    except json.JSONDecodeError as error:
-        is_comment = text.startswith(("//", "/*", "#"), error.pos)
-        problem = "JSON has no comments" if is_comment else error.msg[:1].lower() + error.msg[1:]
-        raise _BadFileError(f"not valid JSON: {problem}", error.lineno) from None
-    except ValueError as error:  # a number with thousands of digits
-        raise _BadFileError(f"not valid JSON: {str(error).partition(';')[0]}") from None
+    except ValueError as error:  # JSONDecodeError, or a number with thousands of digits
+        problem, line = getattr(error, "msg", str(error)), getattr(error, "lineno", 0)
+        raise _BadFileError(f"not valid JSON: {problem[:1].lower()}{problem[1:]}", line) from None
     _require_object(document)
     document.pop("$schema", None)
     problems = tuple(Problem((key,), "given twice") for key in repeated)
@@ -105,7 +101,8 @@ def _read_yaml(name: str, text: str) -> SettingsLayer:
     document, lines, repeated = _parse_yaml(text)
     _require_object(document)
     section: KeyPath = (SECTION,) if SECTION in document else ()
-    settings = (document[SECTION] or {}) if section else document
+    settings = document[SECTION] if section else document
+    settings = {} if settings is None else settings
     _require_object(settings, f"{SECTION}: ", lines.get(section, 0))
     depth = len(section)
     problems = [Problem(key[depth:], "given twice") for key in repeated if key[:depth] == section]
@@ -124,7 +121,6 @@ def _read_yaml(name: str, text: str) -> SettingsLayer:
         aliases=YAML_ALIASES,
         section=section,
         lines=lambda: lines,
-        ignored=tuple(key for key in document if section and key != SECTION),
     )
 
 
@@ -142,15 +138,12 @@ def relative_path(path: Path) -> str:
 def _read_text(path: Path) -> str:
     try:
         data = read_given(path, MAX_FILE)
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except OSError as error:
         why = error.strerror or str(error)
         raise _BadFileError(f"cannot be read: {why[:1].lower()}{why[1:]}") from None
     except UnicodeDecodeError as error:
         raise _BadFileError("not UTF-8 text", data.count(b"\n", 0, error.start) + 1) from None
-    if not text.strip():
-        raise _BadFileError("the file is empty; write {} into it, or delete it")
-    return text
 
 
 def _json_lines(text: str) -> KeyLines:

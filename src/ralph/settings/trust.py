@@ -98,13 +98,11 @@ def difference_since(record: SettingsRecord) -> str:
     lines: list[str] = []
     for path in _changed_files(record):
         before, after = record.files[os.fsencode(path)] or b"", now[os.fsencode(path)] or b""
-        old, new = (data.decode("utf-8", "replace").splitlines() for data in (before, after))
+        old, new = (data.decode("utf-8", "backslashreplace").split("\n") for data in (before, after))
         names = f"{path} (when the run began)", f"{path} (now)"
         lines += unified_diff(old[:MAX_LINES], new[:MAX_LINES], *names, lineterm="")
         if (longest := max(len(old), len(new))) > MAX_LINES:
             lines.append(f"{path}: {longest - MAX_LINES} more lines are not compared")
-        elif old == new:
-            lines.append(f"{path}: differs only in line ends or in bytes that are not text")
     return "\n".join(lines)
 
 

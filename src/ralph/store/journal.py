@@ -9,8 +9,8 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from io import FileIO
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +21,7 @@ from ralph.errors import UNREADABLE, UserError, shortage
 from ralph.files import open_file
 from ralph.store.folder import report_write_errors
 
-LONGEST_LINE = 32 << 20  # bytes; ralph writes none that long
+LONGEST_LINE = 32 << 20  # bytes; ralph writes none that long, and a longer one is torn
 _CHUNK = 1 << 18
 _REOPEN_TRIES = 20
 
@@ -125,15 +125,14 @@ def decode_entry(line: bytes) -> Entry | None:
 class JournalReader:
     """Reads a journal from its start. Another call of `lines` or `entries` reads what was appended since."""
 
-    def __init__(self, file: FileIO) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._parts: list[bytes] = []  # of a line that has no end yet
-        self._is_too_long = False
+        self._rest = b""  # a line that has no end yet
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "JournalReader":
         try:
-            return cls(open(open_file(path), "rb", buffering=0))
+            return cls(open(open_file(path), "rb", buffering=_CHUNK))
         except OSError as error:
             raise unreadable(path, error) from None
 
@@ -154,21 +153,15 @@ class JournalReader:
         return os.fstat(self._file.fileno())
 
     def lines(self, final: bool = False) -> Iterator[bytes]:
-        """Yield what is new since the last call, line by line; with `final` also a last line without its newline. Lines
-        longer than `LONGEST_LINE` are skipped, because they would take all the memory."""
-        while chunk := self._file.read(_CHUNK):
-            *whole, rest = chunk.split(b"\n")
-            if whole:
-                whole[0] = b"".join((*self._parts, whole[0]))
-                for line in whole[self._is_too_long :]:
-                    yield line + b"\n"
-                self._parts, self._is_too_long = [], False
-            self._parts.append(rest)
-            if len(self._parts) > LONGEST_LINE // _CHUNK:
-                self._parts, self._is_too_long = [], True
-        if final and not self._is_too_long and (rest := b"".join(self._parts)):
-            self._parts = []
-            yield rest
+        """Yield what is new since the last call, line by line; with `final` also a last line without its newline."""
+        while piece := self._file.readline(LONGEST_LINE):
+            self._rest += piece
+            if piece.endswith(b"\n") or len(self._rest) >= LONGEST_LINE:
+                yield self._rest
+                self._rest = b""
+        if final and self._rest:
+            yield self._rest
+            self._rest = b""
 
     def entries(self) -> Iterator[Entry]:
         """Yield the entries that are new since the last call, without torn or foreign lines."""
@@ -298,8 +291,8 @@ class _Stopwatch:
                 self._total_before_turn = self.total + passed
             case events.AgentFinished():
                 self.total, passed = self._total_before_turn + event.duration_s, 0.0
-            case events.CheckFinished():  # a part of it, if others ran at the same time
-                passed = min(passed, event.duration_s)
+            case events.CheckFinished():
+                passed = event.duration_s
             case events.RunFinished():
                 self.total, passed = event.duration_s, 0.0
         self.total += passed

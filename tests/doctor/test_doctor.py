@@ -72,7 +72,7 @@ def test_each_finding_is_one_line_and_the_last_line_says_that_all_is_well(ralph,
 
 def test_a_sandbox_is_tested_and_its_version_shown(ralph, repository: Path, bubblewrap: str) -> None:
     (line,) = [line for line in ralph("doctor").out.splitlines() if " sandbox " in line]
-    assert re.match(r"✓ sandbox    bubblewrap \d+\.\d+\.\d+; a sandbox was created and tested \(\d+ ms\)", line)
+    assert re.match(r"✓ sandbox    bubblewrap \d+\.\d+\.\d+; a sandbox was created and tested", line)
 
 
 @pytest.mark.parametrize(

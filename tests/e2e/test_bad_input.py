@@ -118,7 +118,7 @@ def test_a_command_that_lacks_a_word_says_so_in_one_line(
         ('{\n  "guardrials": []\n}', 'settings.json:2: guardrials: unknown key; did you mean "checks"?'),
         ('{"maximumIterations": "ten"}', "settings.json:1: maximumIterations"),
         ('{"guardrails": [{"command": "x", "failAction": "EXPLODE"}]}', "settings.json:1: guardrails[0].failAction"),
-        ("", "empty"),
+        ("", "expecting value"),
     ],
 )
 def test_broken_settings_name_file_line_and_field(

@@ -71,13 +71,6 @@ def test_a_file_that_is_not_a_journal_is_an_error(ralph: Ralph, agent: Agent, wo
         assert (result.code, len(result.err.splitlines())) == (2, 2), (command, result.err)
 
 
-def test_an_empty_journal_is_named_as_such(ralph: Ralph, agent: Agent, workspace: Path) -> None:
-    ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
-    journal(workspace).write_bytes(b"")
-    result = ralph("logs")
-    assert (result.code, result.out, result.err) == (0, "", f"ralph: {journal(workspace)} is still empty\n")
-
-
 def test_logs_says_that_a_run_was_killed(ralph: Ralph, start: Any) -> None:
     run = start()
     run.in_turn()

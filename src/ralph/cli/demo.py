@@ -4,7 +4,6 @@ import os
 import shlex
 import sys
 import tempfile
-import textwrap
 from pathlib import Path
 from shutil import which
 
@@ -17,7 +16,6 @@ from ralph.git.client import GitPolicy, is_installed
 from ralph.process.process import Process
 from ralph.process.program import Command
 from ralph.run.options import Option
-from ralph.show.outlet import terminal_size
 
 CART = '''"""Totals of a shopping cart."""
 
@@ -55,28 +53,30 @@ assert total(40, coupon=100) == 0
 """
 
 GOAL = "A coupon is a percentage. Make the tests pass."
-WIDEST = 80  # columns of text
 INTRODUCTION = """\
-This is a demonstration. The agent is a script, not a model: nothing is sent anywhere, and nothing is spent.
-It works on a small repository with a failing test, in {folder}
-Watch what happens when it claims to be done: it lies, then it cheats, then it does it.
+This is a demonstration. The agent is a script, not a model: nothing is sent
+anywhere, and nothing is spent. It works on a small repository with a failing test, in {folder}
+Watch what happens when it claims to be done: it lies, then it cheats, then it
+does it.
 """
 
-NEXT = """\
-Three times the agent said that it was done. First the test failed: a check refused the claim. Then the test passed \
-because the code knew its numbers: an exam, which asks for other numbers and which the agent never sees, refused it. \
-The third claim counts. And one line that it changed could be undone without any test failing. Look around:
+NEXT = """
+Three times the agent said that it was done. First the test failed: a check
+refused the claim. Then the test passed because the code knew its numbers: an
+exam, which asks for other numbers and which the agent never sees, refused it.
+The third claim counts. And one line that it changed could be undone without any
+test failing. Look around:
 
     cd {folder}
     {ralph} show     # iteration by iteration
     {ralph} diff     # what it changed
     {ralph} prove    # what no test notices
 
-Then, in your own repository, with an agent that you have installed (claude, codex, amp, …):
+Then, in your own repository, with an agent that you have installed (claude,
+codex, amp, …):
 
     {ralph} loop "Make the tests pass" --check "YOUR TEST COMMAND" --prove
 """
-
 
 SLOW = """\
 def unique(words):
@@ -108,19 +108,21 @@ class TestUnique(unittest.TestCase):
         self.assertEqual(unique(words + words), words)
 """
 TUNE_INTRODUCTION = """\
-This is a demonstration. The agent is a script, not a model: nothing is sent anywhere, and nothing is spent.
-It makes a small program faster, in {folder}
+This is a demonstration. The agent is a script, not a model: nothing is sent
+anywhere, and nothing is spent. It makes a small program faster, in {folder}
 Watch what ralph keeps: of three attempts one is slower, one breaks a test, and one is better.
 """
-TUNE_NEXT = """\
-ralph measured each attempt itself, side by side with the best version so far. Look around:
+TUNE_NEXT = """
+ralph measured each attempt itself, side by side with the best version so far.
+Look around:
 
     cd {folder}
     {ralph} show     # attempt by attempt
     {ralph} report   # with the staircase
     {ralph} accept   # merge what was kept
 
-Then, in your own repository, with an agent that you have installed (claude, codex, amp, …):
+Then, in your own repository, with an agent that you have installed (claude,
+codex, amp, …):
 
     {ralph} tune "Make it faster" --minimize cpu:"YOUR BENCHMARK" --check "YOUR TEST COMMAND"
 """
@@ -150,9 +152,9 @@ def demo(values: Values, words: list[str]) -> int:
         exams = [f"python3 {shlex.quote(str(exam))}"]
         given |= {"agent": agent, "exam": exams, "prove": "", "maximum_iterations": 5}
     _make_repository(folder, files)
-    _say(introduction.format(folder=folder))
+    print(introduction.format(folder=folder), file=sys.stderr, flush=True)
     code = run_command(command, given, [goal])
-    _say("\n" + outlook.format(folder=folder, ralph=ralph))
+    print(outlook.format(folder=folder, ralph=ralph), file=sys.stderr)
     return code
 
 
@@ -167,13 +169,3 @@ def _make_repository(folder: Path, files: dict[str, str]) -> None:
             raise UserError(
                 f"git {made[0]} failed: {one_line(process.error, 300)}", "check your git settings, then try again"
             )
-
-
-def _say(text: str) -> None:
-    """Print text wrapped to the terminal; indented lines, which people copy, stay whole."""
-    columns = min(terminal_size(sys.stderr, WIDEST)[0], WIDEST)
-    for line in text.splitlines():
-        is_whole = line.startswith(" ") or not line
-        rows = [line] if is_whole else textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False)
-        print("\n".join(rows), file=sys.stderr)
-    print(file=sys.stderr, flush=True)

@@ -18,6 +18,7 @@ from click.shell_completion import get_completion_class
 from ralph import __version__
 from ralph.cli.table import CONTEXT, EVERYDAY, SECTIONS, SUMMARIES, CommandGroup, Values, command, find
 from ralph.core.secrets import Redactor, secret_values
+from ralph.core.text import head
 from ralph.errors import UserError, complain, shortage
 from ralph.process.signals import restore_signals
 from ralph.process.streams import open_standard_streams
@@ -39,9 +40,10 @@ WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """The disk is full, or the terminal is gone."""
 PATH_ERRORS = (
     *(errno.ELOOP, errno.EMLINK, errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.EEXIST),
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG),
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.ENAMETOOLONG),
 )
-"""Something else is in the place of a file: a link, a pipe or a folder, or ralph may not use it."""
+"""Something else is in the place of a file: a link, a pipe or a folder, or ralph may not use it, or no file has such a
+name."""
 
 
 def run_cli(argv: list[str]) -> int:
@@ -85,14 +87,12 @@ def report_error(error: Exception) -> int:
 
 def _system_error(error: Exception) -> UserError | None:
     """Return the UserError for an error that the machine or the user caused; None for a bug."""
-    number = error.errno if isinstance(error, OSError) else None
-    name = error.filename if isinstance(error, OSError) else None
-    if number == errno.ENAMETOOLONG:
-        return UserError(f"the name is too long: {str(name)[:100]}…", "name another file or folder")
+    number, name = (error.errno or 0, error.filename) if isinstance(error, OSError) else (0, None)
     if number in PATH_ERRORS and name:
-        return UserError(f"cannot use {name}: {os.strerror(number or 0)}", "check what is there, and its owner")
+        shown = head(str(name), 100, "…")
+        return UserError(f"cannot use {shown}: {os.strerror(number)}", "check what is there, and its owner")
     if number in WRITE_ERRORS:
-        return UserError(f"cannot write: {os.strerror(number or 0)}", "free some space, or redirect the output")
+        return UserError(f"cannot write: {os.strerror(number)}", "free some space, or redirect the output")
     if short := shortage(error):
         return short
     try:

@@ -13,7 +13,7 @@ from ralph.cli.request import Shown, no_goal, parse_request
 from ralph.cli.run import play
 from ralph.cli.table import command, is_terminal
 from ralph.core.model import Outcome, Stop
-from ralph.core.text import clean, nickname, one_line
+from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.forge.host import Issue
 from ralph.planning.plans import (
@@ -34,7 +34,6 @@ from ralph.process.signals import Interrupt, ignore_ctrl_c
 from ralph.run import command_options
 from ralph.settings.detect_checks import installed_checks
 from ralph.store.folder import cannot_write, prepare, remember_red, seen_red
-from ralph.store.register import runs_in
 
 OUTPUT = "PLAN.md"
 CHOICES = "[a]ccept, [e]dit, [t]ell it what to change, [l]eave: "
@@ -57,8 +56,6 @@ def plan(values: dict[str, Any], words: list[str]) -> int:
     result shown. You answer the agent's questions, then accept the plan, edit it, or say what to change. `ralph work`
     and `--tasks` read the plan."""
     if not values.get("yes") and not is_terminal(sys.stdin):
-        if not words and not {"prompt", "prompt_file", "issue"}.intersection(values):
-            raise UserError("no goal", 'ralph plan "GOAL"')
         raise UserError("ralph plan asks questions and needs a terminal", "accept the plan as it comes: --yes")
     with Keeper.start() as keeper:
         return Planning(values, words, keeper).play()
@@ -112,11 +109,6 @@ class Planning:
         folder = next(one for one in self.path.parents if one.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):  # before the agent costs anything
             raise UserError(f"cannot write {self.path}", "name another file with -o FILE")
-        for run in runs_in(self.workspace / ".ralph")[-1:]:
-            if run.facts.kind == "plan" and run.state == "killed":  # it could not restore what its agent had changed
-                name = nickname(run.id)
-                said = f"run {name} was killed while planning, and its agent's changes are still here"
-                self.dialog.say(f"ralph: {said}: `ralph rewind {name} 0` restores the files")
         self.request = PlanRequest(text, self.known, self.is_attended)
         return self._ask(self.request, self.request.prompt())
 

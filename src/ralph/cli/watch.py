@@ -97,8 +97,6 @@ def logs(values: Values, words: list[str]) -> int:
     now, journal = run_at(run.place), run.folder.journal
     if not read and journal.stat().st_size:
         raise UserError(f"cannot parse {journal}", "was it written by another version of ralph?")
-    if not read:
-        print(f"ralph: {journal} is still empty", file=sys.stderr)
     if now and now.state == "killed":
         print(f"ralph: run {run.id} was killed; continue with `ralph resume {run.id}`", file=sys.stderr)
     return 0

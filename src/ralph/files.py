@@ -29,7 +29,6 @@ MOST_BYTES = 64 << 20  # of a file that is read whole
 STATE_HINT = "check its permissions and the free space, or set XDG_STATE_HOME"
 LOCK_TIMEOUT = 600.0  # seconds: git commands may run under a lock
 _CHUNK = 1 << 16
-_LONG_PATH = 3000  # characters; Linux has a limit of 4096 bytes
 _SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _REASONS = {
     errno.ELOOP: "it is a link, which is not followed",
@@ -104,9 +103,7 @@ def read_given(path: StrPath, most: int = MOST_BYTES) -> bytes:
 def read_head(path: StrPath, most: int) -> bytes:
     """Return up to `most` bytes from the start of a file that the user named."""
     with open(open_given(path), "rb") as file:  # buffered: /proc returns a part of the file for each call
-        if (data := file.read(most)) is None:  # a device such as /dev/kmsg has no data now
-            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
-        return data
+        return file.read(most)
 
 
 def decode_file(data: bytes, name: StrPath) -> str:
@@ -215,7 +212,7 @@ def remove_tree(folder: StrPath, last: str = "") -> None:
             with os.scandir(place) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        folders.append(_shorten(entry.path, folders))
+                        folders.append(entry.path)
                     elif place != folders[0] or entry.name != last:
                         os.unlink(entry.path)
         except OSError as error:
@@ -230,16 +227,6 @@ def remove_tree(folder: StrPath, last: str = "") -> None:
             errors.append(error)
     if errors:
         raise errors[0]
-
-
-def _shorten(path: str, folders: list[str]) -> str:
-    """Move a folder up to the first of `folders` if its path gets too long for the system; return its path."""
-    if len(path) < _LONG_PATH:
-        return path
-    moved = os.path.join(folders[0], f".{os.getpid()}-{len(folders)}.gone")
-    os.chmod(path, 0o700)
-    os.rename(path, moved)
-    return moved
 
 
 def acquire_lock(

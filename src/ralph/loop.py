@@ -127,9 +127,6 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
                 parts.tell(events.ClaimRejected(refusal.claim, refusal.gate, refusal.reason))
             if isinstance(verdict, Stop):
                 return run, verdict
-            for note in verdict.notes:
-                if note.notice:
-                    parts.tell(events.Notice(note.notice, "info"))
             turn = take_turn(run, verdict.notes, parts)
             run = conclude(run, turn, parts)
         except UserError as error:

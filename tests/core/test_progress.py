@@ -193,7 +193,7 @@ def test_the_last_agent_ends_the_run_and_another_one_takes_over() -> None:
     ended = a_history(*[RED] * 7, baseline=[RED])
     ended = replace(ended, hand_overs=handed.hand_overs)
     (stop,) = stuck(N, ("claude", "codex"))(ended)
-    stayed_red = '"pytest -q" has 3 failures since iteration 1'
+    stayed_red = '"pytest -q" has 3 failures'
     assert stop.reason == f"no progress for 3 iterations; {stayed_red} (best: iteration 7)"
 
 
@@ -213,12 +213,11 @@ def test_files_are_not_restored_if_no_check_was_red_at_the_start_or_without_git(
     assert list(stuck(N, agents)(bare)) == [Replace("claude", "codex", "no progress for 4 iterations")]
 
 
-def test_the_latest_of_many_iterations_and_those_with_progress_are_listed() -> None:
+def test_the_latest_of_many_iterations_are_listed() -> None:
     counts = [pytest_says(max(9 - n, 5), 91 + n) for n in range(40)]
     rows = list_attempts(a_history(*counts, baseline=[pytest_says(10, 90)])).split("\n")
     assert len(rows) == 15
-    assert rows[0].startswith("1. ")
-    assert "fewer failures" in rows[0]
+    assert rows[0].startswith("26. ")
     assert rows[-1].startswith("40. ")
     assert max(map(len, rows)) <= 130
 
@@ -236,9 +235,9 @@ def test_the_best_iteration_is_the_latest_of_the_best(rows: list[Check], best: i
     assert best_iteration(a_history(*rows)) == best
 
 
-def test_a_standstill_names_the_check_that_stayed_red_and_since_when() -> None:
+def test_a_standstill_names_the_check_that_stayed_red() -> None:
     run = a_history(*map(pytest_says, (7, 5, 3, 3, 3), (93, 95, 97, 97, 97)))
-    said = 'no progress for 2 iterations; "pytest -q" has 3 failures since iteration 3 (best: iteration 5)'
+    said = 'no progress for 2 iterations; "pytest -q" has 3 failures (best: iteration 5)'
     assert describe_standstill(run, stuck_for(run, N)) == said
 
 

@@ -243,11 +243,6 @@ def test_hunks_inside_a_tested_group_are_tried_after_the_groups() -> None:
     assert checks.undone[2:] == [[("a.py", 1), ("a.py", 40)], [("b.py", 7)], [("a.py", 1)], [("a.py", 40)]]
 
 
-def test_file_names_that_are_not_valid_text_can_be_encoded() -> None:
-    found = proved(Checks(("a.py", 1)), a_hunk("a.py", 1), a_hunk("\udcff.py", 1))
-    assert [part.place for part in found.untested] == ["?.py:1"]
-
-
 def test_a_proof_stops_after_two_check_runs_if_no_check_needs_the_change() -> None:
     found = proved(Checks(), a_hunk("a.py", 1), a_hunk("b.py", 1))
     assert (found.verdict, found.check_runs, len(found.untested)) == ("nothing tested", 2, 2)

@@ -349,7 +349,6 @@ def test_the_agent_is_reminded_once_that_green_work_is_not_claimed() -> None:
     (note,) = opinions(rule, a_run(green[0]))
     assert isinstance(note, Note)
     assert "COMPLETE alone on the last line" in note.text
-    assert "--until checks" in note.notice
     assert not opinions(rule, a_run(*green))
     assert not opinions(rule, a_run(Iteration(number=1, turn=Turn(text="Fixed.\n\nCOMPLETE"), checks=(GREEN,))))
     assert not opinions(rule, a_run(Iteration(number=1, turn=Turn(text="I fixed it."), checks=(RED,))))

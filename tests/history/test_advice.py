@@ -77,7 +77,7 @@ def test_the_advice_for_a_run_that_waits_is_accepted(
     registration.begin()
     enlist(folder, environment)
     question = Mailbox(folder.path).ask("Which?") if state == "asking" else None
-    asked = [e.QuestionAsked(question.id, "Which?", True)] if question else []
+    asked = [e.QuestionAsked(question.id, "Which?")] if question else []
     started = e.RunStarted(
         goal="goal", preset="checks", agent="claude", workspace=str(repository), max_iterations=9, pid=os.getpid()
     )

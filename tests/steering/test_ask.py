@@ -15,7 +15,7 @@ def test_on_question_wait_pauses_until_the_answer(ralph: Ralph, start: Any) -> N
     run.in_turn()
     run.let()
     asked = run.seen("question_asked")
-    assert (asked["text"], asked["waits"]) == ("Port 80 or 8080?", True)
+    assert asked["text"] == "Port 80 or 8080?"
     assert run.until("paused")["reason"] == "waiting for an answer: Port 80 or 8080?"
     assert "asks: Port 80 or 8080?" in ralph("ps").out
     assert '"state":"asking"' in ralph("ps", "--json").out
@@ -33,7 +33,7 @@ def test_on_question_continue_passes_the_answer_on_later(ralph: Ralph, start: An
     run = start(before=ASKS)
     run.in_turn()
     run.let()
-    assert run.seen("question_asked")["waits"] is False
+    run.seen("question_asked")
     run.in_turn()
     assert "asks: Port 80 or 8080?" in ralph("ps").out
     ralph("tell", "8080")

@@ -1,5 +1,6 @@
 """A table of the known coding agents, and how command lines name them. A module is imported when its agent is used."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -7,7 +8,7 @@ from os.path import expanduser, isfile
 from typing import cast
 
 from ralph.agents.protocol import AgentModule
-from ralph.core.text import head, shell_words
+from ralph.core.text import head
 from ralph.errors import UserError
 
 _ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
@@ -123,7 +124,7 @@ def _name_of(program: str) -> str | None:
 def split(line: str) -> tuple[str, ...]:
     """Split `line` into words as a shell would."""
     try:
-        return shell_words(line)
+        return tuple(shlex.split(line))
     except ValueError as error:
         hint = f"check the quotes in: {head(line, 500, '…')}"
         raise UserError(f"the agent's command line cannot be read: {error}", hint) from error

@@ -5,7 +5,6 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -18,11 +17,10 @@ from ralph.core import events
 from ralph.core.claims import Claim, Reading, makes_claim
 from ralph.core.model import Failure, Iteration, Outcome, Rule, Run, Turn, Usage
 from ralph.errors import UserError
-from ralph.process.keeper import Keeper
 from ralph.process.signals import Cancellation
 from ralph.process.streams import open_standard_streams
 from ralph.run.context import Context
-from ralph.run.plan import prepare
+from ralph.run.plan import RunPlan, prepare
 from ralph.run.play import Played, play
 from ralph.run.request import RunRequest
 from ralph.settings import load
@@ -143,15 +141,8 @@ class RalphLoop:
             green_is_enough=self.config.green_is_enough,
         )
         request.goal()  # report a specification that can't be read before anything is created
-        interrupt = Cancellation(self._cancel) if self._cancel else None
         plan = prepare(request, make_agent=self._factory_agent if self.agent_factory else None, rules=self._rules)
-        with interrupt or nullcontext():
-            self._played = play(
-                plan,
-                interrupt=interrupt,
-                listeners=[lambda *happened: interrupt.check()] if interrupt else (),
-                ticks=[interrupt.tick] if interrupt else (),
-            )
+        self._played = _play_until(self._cancel, plan) if self._cancel else play(plan)
         return self._result(self._played)
 
     def _settings_values(self) -> dict[str, Any]:
@@ -215,6 +206,13 @@ class RalphLoop:
         worktree = self._played.worktree if self._played else None
         for folder in (self.workspace_root, *([Path(worktree.workspace)] if worktree else [])):
             (folder / ".ralph" / "progress.md").unlink(missing_ok=True)
+
+
+def _play_until(cancel: Event, plan: RunPlan) -> Played:
+    """Play a run that ends when the event is set. Leave the signals to the caller."""
+    with Cancellation(cancel) as interrupt:
+        listeners = [lambda *happened: interrupt.check()]
+        return play(plan, interrupt=interrupt, listeners=listeners, ticks=[interrupt.tick])
 
 
 def _seen_by_caller(iteration: Iteration, tag: Claim) -> LoopIteration:
@@ -365,16 +363,9 @@ class Supervisor:
             goal_text=goal,
             task=str(self.task.path),
         )
-        with Keeper.start() as keeper, Cancellation(self._cancel or Event()) as interrupt:
-            supervised = SupervisedRun(request, self.task)
-            make_agent = self._agent if self._run_root else None
-            stop = play(
-                prepare(request, place=supervised.place, make_agent=make_agent),
-                keeper=keeper,
-                interrupt=interrupt,
-                listeners=[lambda *happened: interrupt.check()],
-                ticks=[interrupt.tick] if self._cancel else (),
-            ).stop
+        supervised = SupervisedRun(request, self.task)
+        plan = prepare(request, place=supervised.place, make_agent=self._agent if self._run_root else None)
+        stop = _play_until(self._cancel or Event(), plan).stop
         return Supervision(stop.outcome.value, stop.reason, supervised.attempts, stop.outcome.exit_code)
 
     def _agent(self, context: Context) -> PythonAgent:

@@ -17,7 +17,6 @@ from ralph.core.check_counts import FailureCount
 TaskState = Literal["queued", "working", "ready", "merged", "parked", "withdrawn"]
 FINISHED_STATES = frozenset({"merged", "withdrawn"})
 EVERYTHING = "**"  # instead of the file names, if there are too many
-MAX_COMPARED = 10_000  # pairs of patterns; of more, ralph assumes that they overlap
 FIRST_WINDOW, MAX_WINDOW = 2, 16
 STATE_ORDER = ("parked", "working", "ready", "held", "queued", "waiting", "blocked", "withdrawn", "merged")
 """The order in which states are displayed: what needs a person, what is running, what is finished."""
@@ -345,7 +344,7 @@ def cycle(tasks: Iterable[BacklogTask]) -> tuple[str, ...]:
 
 def overlap(some: Sequence[str], others: Sequence[str]) -> bool:
     """Whether two sets of patterns may match the same file; True if unsure."""
-    return len(some) * len(others) > MAX_COMPARED or any(_may_overlap(one, other) for one in some for other in others)
+    return any(_may_overlap(one, other) for one in some for other in others)
 
 
 def _may_overlap(one: str, other: str) -> bool:

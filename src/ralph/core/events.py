@@ -218,9 +218,7 @@ class Continued(Struct, frozen=True):
 
 
 class QuestionAsked(Question, frozen=True):
-    """The agent asks a person; `ralph tell` answers. `waits`: no turn starts before the answer."""
-
-    waits: bool = False
+    """The agent asks a person; `ralph tell` answers."""
 
 
 class PersonTold(Struct, frozen=True):

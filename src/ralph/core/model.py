@@ -199,27 +199,21 @@ class PersonNote(Struct, frozen=True, omit_defaults=True):
     answers: Question | None = None
 
 
-class WaitRequest(Struct, frozen=True):
-    """A request not to restart the task, from its agent or in a message."""
-
-    words: str
-    by_message: bool = False
-
-
 class Snapshot(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Facts outside the history, at the time `at` (epoch seconds).
 
     `elapsed` are the seconds of the run, which ignore clock jumps. `interrupted` names the signal or request to end.
-    `trouble` is a problem that ends the run. `done_for` are the seconds since the latest claim. `children` are running
-    child runs; `spent` is the cost of those that ended since the last look. `told` are notes of a person that have not
-    been in a prompt yet. `questions` are not answered yet. `hook_output` is from a hook that refused the latest commit.
+    `trouble` is a problem that ends the run. `wait_requested` says why the task should not be restarted. `done_for` are
+    the seconds since the latest claim. `children` are running child runs; `spent` is the cost of those that ended since
+    the last look. `told` are notes of a person that have not been in a prompt yet. `questions` are not answered yet.
+    `hook_output` is from a hook that refused the latest commit.
     """
 
     at: float = 0.0
     elapsed: float = 0.0
     interrupted: str = ""
     trouble: str = ""
-    wait_requested: WaitRequest | None = None
+    wait_requested: str = ""
     done_file: bool = False
     done_for: float = 0.0
     tasks: tuple[Task, ...] | None = None
@@ -440,14 +434,13 @@ class Stop(Struct, frozen=True, omit_defaults=True):
 
 class Note(Struct, frozen=True, omit_defaults=True):
     """The opinion that the next prompt must contain this text. `about` names its topic; `output` is program output,
-    which the prompt fences; `notice` is a message for a person.
+    which the prompt fences.
     """
 
     text: str
     about: str
     action: FailAction = "APPEND"
     output: str = ""
-    notice: str = ""
 
 
 class Wait(Struct, frozen=True, omit_defaults=True):

@@ -174,24 +174,14 @@ def best_step(found: Sequence[ProgressStep]) -> int:
 
 
 def describe_standstill(run: Run, iterations: int) -> str:
-    """Return how long the run has made no progress, since when its check is red, and which iteration was best."""
+    """Return how long the run has made no progress, which check stayed red, and which iteration was best."""
     found = steps(run, 0)
     text = f"no progress for {plural(iterations, 'iteration')}"
     red = next((check for check in found[-1].checks if not check.passed), None)
     if red:
         state = f"has {plural(red.count.failures, 'failure')}" if red.count else "is red"
-        text += f'; "{one_line(red.name, 80)}" {state} since iteration {_red_since(red, found)}'
+        text += f'; "{one_line(red.name, 80)}" {state}'
     return f"{text} (best: iteration {best_step(found)})"
-
-
-def _red_since(red: MeasuredCheck, found: Sequence[ProgressStep]) -> int:
-    """Return the first of the latest iterations in which the check was red with as many failures as now."""
-    since = found[-1].number
-    for one in reversed(found):
-        if not any((check.name, check.passed, check.count) == (red.name, False, red.count) for check in one.checks):
-            break
-        since = one.number
-    return since
 
 
 def _flaky_greens(measured: Sequence[ProgressStep]) -> set[tuple[str, int]]:
@@ -219,13 +209,8 @@ GAINS: dict[Gain, str] = {
 
 
 def list_attempts(run: Run) -> str:
-    """Return one line for each iteration. Of many, list only the latest ones and the latest ones with progress."""
-    found = steps(run, 0)
-    if len(found) > MAX_TRIED:
-        gains = [step for step in found if step.gain][-MAX_TRIED // 2 :]
-        others = [step for step in found if step not in gains][-(MAX_TRIED - len(gains)) :]
-        found = sorted([*gains, *others], key=lambda step: step.number)
-    return "\n".join(_row(step, run.iterations[step.number - 1].turn) for step in found)
+    """Return one line for each of the latest iterations."""
+    return "\n".join(_row(step, run.iterations[step.number - 1].turn) for step in steps(run, 0)[-MAX_TRIED:])
 
 
 def _row(step: ProgressStep, turn: Turn) -> str:

@@ -58,7 +58,7 @@ DIFF_LIMIT = 5000
 ERROR_LIMIT = 2000
 NOTE_LIMIT = 20_000
 MAX_CHECKS = 20  # failed checks with their output, or checks of an iteration in the progress section
-FULL_ITERATIONS, BRIEF_ITERATIONS = 3, 20  # in the progress section; older ones are only counted
+FULL_ITERATIONS = 3  # in the progress section; older ones are only counted
 
 
 def check_note(check: Check, truncate: int) -> Note:
@@ -298,28 +298,18 @@ COMPOSERS: dict[str, Compose] = {
 
 
 def progress(run: Run) -> str:
-    """Return the latest iterations in full, older ones in a line each, and the count of the rest."""
+    """Return the latest iterations in full, and the count of the rest."""
     older, full = run.iterations[:-FULL_ITERATIONS], run.iterations[-FULL_ITERATIONS:]
-    counted, brief = older[:-BRIEF_ITERATIONS], older[-BRIEF_ITERATIONS:]
-    lines = [_brief(iteration) for iteration in brief]
-    if counted:
-        passed = sum(map(_has_passed, counted))
-        lines.insert(0, f"{len(counted)} earlier iterations: {passed} PASS, {len(counted) - passed} FAIL")
-    older_text = "".join(f"{line}\n" for line in lines)
-    sections = "\n".join(section(iteration) for iteration in full)
-    return f"{older_text}\n{sections}" if lines else sections
+    sections = [section(iteration) for iteration in full]
+    if older:
+        passed = sum(map(_has_passed, older))
+        count = plural(len(older), "earlier iteration")
+        sections.insert(0, f"{count}: {passed} PASS, {len(older) - passed} FAIL (see .ralph/progress.md)\n")
+    return "\n".join(sections)
 
 
 def _has_passed(iteration: Iteration) -> bool:
     return iteration.is_green and iteration.turn.failure is None
-
-
-def _brief(iteration: Iteration) -> str:
-    passed = sum(check.passed for check in iteration.checks)
-    about = f"{passed} of {plural(len(iteration.checks), 'check')} pass" if iteration.checks else "no checks"
-    if iteration.turn.failure:
-        about = f"the turn failed: {one_line(clean(iteration.turn.failure.reason), 100)}"
-    return f"Iteration {iteration.number}: {'PASS' if _has_passed(iteration) else 'FAIL'} ({about})"
 
 
 def section(iteration: Iteration) -> str:

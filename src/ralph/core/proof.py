@@ -271,14 +271,9 @@ def prove(hunks: Sequence[Hunk], undo: Undo, clock: Callable[[], float], max_sec
         verdict = "untested" if untested else "tested"
     return Proof(
         verdict=verdict,
-        untested=tuple(Untested(_readable(part.place), _readable(part.first_line), part.is_whole) for part in untested),
+        untested=tuple(Untested(part.place, part.first_line, part.is_whole) for part in untested),
         tried=tried,
         not_tried=len(waiting),
         check_runs=runs,
         seconds=clock() - started,
     )
-
-
-def _readable(text: str) -> str:
-    """Return text that can be encoded: file names and lines need not be valid UTF-8."""
-    return text.encode("utf-8", "replace").decode()

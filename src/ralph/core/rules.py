@@ -51,9 +51,8 @@ def fatal_trouble(run: Run) -> Opinions:
 
 
 def wait_requested(run: Run) -> Opinions:
-    if asked := run.seen.wait_requested:
-        who = "a message asks" if asked.by_message else "the agent asked"
-        yield Stop(Outcome.STOPPED, f"{who} to wait: {asked.words}")
+    if run.seen.wait_requested:
+        yield Stop(Outcome.STOPPED, f"asked to wait: {run.seen.wait_requested}")
 
 
 @configured
@@ -105,24 +104,14 @@ def claim_reminder(run: Run, claims: Sequence[Claim], reading: Reading = Reading
     This happens after the first iteration that passes without a claim; after each one if green checks can count as a
     claim.
     """
-    green_is_enough = Claim("green") in claims
     missing = next((claim for claim in claims if claim.text), None)
     if not missing or run.retries or not run.last or not run.last.passes_checks or run.last.is_refused:
         return
     has_passed_before = any(iteration.passes_checks for iteration in run.iterations[:-1])
-    is_new = not has_passed_before and not find_claims(claims, run, reading)
-    if not green_is_enough and not is_new:
+    if Claim("green") not in claims and (has_passed_before or find_claims(claims, run, reading)):
         return
-    way_out = "with --until checks, green checks suffice"
-    if green_is_enough and run.was_red:
-        way_out = "if it has nothing to add, the run is done"
-    yield Note(
-        f"Every check passes now. If all of the work is done, {missing.request}; if it is not, continue with it.",
-        about="claim",
-        notice=f"every check passes, but the agent did not {missing.deed}: ralph reminds it; {way_out}"
-        if is_new
-        else "",
-    )
+    text = f"Every check passes now. If all of the work is done, {missing.request}; if it is not, continue with it."
+    yield Note(text, about="claim")
 
 
 def _refuse_wording(marker: str, found: FoundMarker, when: str) -> Opinions:

@@ -1,7 +1,6 @@
 """Make text from outside safe to display and to quote. Control characters are removed; cuts never split a character."""
 
 import re
-import shlex
 from collections.abc import Sequence
 
 _ESCAPE = re.compile(
@@ -84,17 +83,6 @@ def one_line(text: str, limit: int = 200) -> str:
 def short(text: str, limit: int) -> str:
     """Return `one_line` of a text that may be very long, reading only its beginning."""
     return one_line(text[: 4 * limit], limit)
-
-
-LONGEST_COMMAND = 1 << 17  # Linux refuses longer arguments, and splitting is slower than linear
-
-
-def shell_words(line: str) -> tuple[str, ...]:
-    """Return the words of a command line as a shell would split them; raise ValueError if it is malformed."""
-
-    if len(line) > LONGEST_COMMAND:
-        raise ValueError(f"it has {len(line):,} characters; at most {LONGEST_COMMAND:,} are possible")
-    return tuple(shlex.split(line))
 
 
 def money(usd: float) -> str:

@@ -5,13 +5,14 @@ Commands run as the user would type them, so their hooks and settings apply.
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from ralph.core.text import clean, head, one_line, shell_words, tail
+from ralph.core.text import clean, head, one_line, tail
 from ralph.errors import UserError
 from ralph.files import read_given
 from ralph.git.client import Env, Git, find_git, git_at, git_error, require_git, user_environment
@@ -272,7 +273,7 @@ def _as_argument(message: str) -> str:
 def parse_command(line: str) -> tuple[str, ...]:
     """Split a command of the settings as a shell would."""
     try:
-        words = shell_words(line)
+        words = tuple(shlex.split(line))
     except ValueError as error:
         raise UserError(f"scm: cannot parse {head(line, 500, '…')!r}: {error}", "check its quotes") from None
     if not words:

@@ -149,7 +149,7 @@ def _judge(loop: Loop, event: loops.HookEvent, began: float) -> str:
         turn, transcript = host_turn(loop, event, engine.policy.claims[0].marker)
         try:
             if not is_known:
-                _handle_questions(engine, settings)
+                _handle_questions(engine)
                 run = conclude(run, turn, engine.parts)
             run, stop = run_loop(engine.parts, run)
         except NextTurn as wanted:
@@ -171,12 +171,11 @@ def _judge(loop: Loop, event: loops.HookEvent, began: float) -> str:
             return _close(loop, stop, engine.refusals())
 
 
-def _handle_questions(engine: Engine, settings: Settings) -> None:
+def _handle_questions(engine: Engine) -> None:
     """Dismiss earlier questions, because the person has been in the session since, and report new ones."""
     mailbox = Mailbox(engine.context.folder.path)
     mailbox.dismiss()
-    waits = settings.on_question == "wait"
-    QuestionListener(mailbox, engine.context.tell, waits, lambda: engine.context.root)()
+    QuestionListener(mailbox, engine.context.tell, lambda: engine.context.root)()
 
 
 def _save(loop: Loop, transcript: Transcript, run: Run, logged: str, answer: str) -> str:

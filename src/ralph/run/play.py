@@ -297,7 +297,7 @@ def _listen(
     happens."""
     settings, mailbox, interrupt = plan.request.settings, Mailbox(context.folder.path), context.interrupt
     root = (lambda: context.root) if plan.place.takes_questions else None
-    questions = QuestionListener(mailbox, context.tell, settings.on_question == "wait", root)
+    questions = QuestionListener(mailbox, context.tell, root)
     questions.begin()
 
     def look_for_stop(*happened: events.Event) -> None:

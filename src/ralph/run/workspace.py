@@ -11,7 +11,7 @@ import msgspec
 
 from ralph.core.claims import Claim
 from ralph.core.events import Notice
-from ralph.core.model import Check, Iteration, Run, Snapshot, Task, WaitRequest
+from ralph.core.model import Check, Iteration, Run, Snapshot, Task
 from ralph.core.rules import WAIT_FILE
 from ralph.core.tasks_file import tasks_in_json, tasks_in_markdown
 from ralph.core.text import listed, one_line
@@ -110,7 +110,7 @@ class LocalWorkspace:
             elapsed=self._context.clock.elapsed(),
             interrupted=f"a stop from {mail.stopped_by}" if reason and mail.stopped_by else reason,
             trouble=trouble or problem,
-            wait_requested=WaitRequest(_read_marker(self._wait_file)) if waits and self._wait_file else None,
+            wait_requested=_read_marker(self._wait_file) if waits and self._wait_file else "",
             done_file=done,
             tasks=self._tasks.read() if self._tasks else None,
             told=untold(mail, run) if mail.notes else (),

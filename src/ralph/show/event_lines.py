@@ -170,8 +170,7 @@ class EventLines:
             case e.Continued():
                 return self._loud("yellow", marks.to, f"resumed after a pause of {duration(event.seconds)}")
             case e.QuestionAsked():
-                then = "; the run waits for the answer" if event.waits else ""
-                text = f"the agent asks: {clean(event.text[:4000])}\nanswer with `ralph tell`{then}"
+                text = f"the agent asks: {clean(event.text[:4000])}\nanswer with `ralph tell`"
                 return self._loud("warn", marks.question, text)
             case e.PersonTold():
                 notes = (f"you: {clean(note.text[:4000])}" for note in event.notes)

@@ -168,11 +168,11 @@ class QuestionListener:
     """Reports new questions when it is called, and after every turn.
 
     An agent that cannot call ralph may leave a question as a file in the workspace, whose path `root` returns. If
-    `root` is None, such files are ignored. `waits` means that no turn starts before the answer.
+    `root` is None, such files are ignored.
     """
 
-    def __init__(self, mailbox: Mailbox, tell: Tell, waits: bool, root: Callable[[], Path] | None) -> None:
-        self._mailbox, self._tell, self._waits, self._root = mailbox, tell, waits, root
+    def __init__(self, mailbox: Mailbox, tell: Tell, root: Callable[[], Path] | None) -> None:
+        self._mailbox, self._tell, self._root = mailbox, tell, root
         self._told: set[str] = set()
 
     def begin(self) -> None:
@@ -190,7 +190,7 @@ class QuestionListener:
         for question in self._mailbox.read().questions:
             if question.id not in self._told:
                 self._told.add(question.id)
-                self._tell(QuestionAsked(question.id, question.text, self._waits))
+                self._tell(QuestionAsked(question.id, question.text))
 
 
 def ask_by_file(text: str) -> bool:

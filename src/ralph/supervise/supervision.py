@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.model import Outcome, Run, Snapshot, Stop, Usage, Wait, WaitRequest
+from ralph.core.model import Outcome, Run, Snapshot, Stop, Usage, Wait
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.loop import Parts, Workspace
@@ -133,8 +133,7 @@ class SupervisedRun:
         if context is not None and self._folder:
             self._folder.close("stopped" if stop.outcome is Outcome.STOPPED else None)
         if stop.outcome is Outcome.STOPPED:
-            requested = run.seen.wait_requested
-            self.task.mark_waiting(requested.words if requested else stop.reason)
+            self.task.mark_waiting(run.seen.wait_requested or stop.reason)
 
     def _announce_end(self, run: Run, stop: Stop) -> None:
         post, reason = self._announcer.post, one_line(stop.reason, 1000)
@@ -230,14 +229,14 @@ class TaskWorkspace:
         self.guard, self.restore, self.check, self.tree = inner.guard, inner.restore, inner.check, inner.tree
         self._requests = BusReader(task.bus.path, [WAIT_TYPE])
         self._requests.skip()
-        self._request: WaitRequest | None = None
+        self._request = ""
         self._claimed: tuple[object, float] = (None, 0.0)  # what was claimed, and when that was first seen
         self._paid = {child.run_id for child in task.children() if child.status != "running"}
 
     def look(self, run: Run) -> Snapshot:
         seen = self._inner.look(run)
         for message in self._requests.messages():
-            self._request = WaitRequest(one_line(message.body) or message.type, by_message=True)
+            self._request = one_line(message.body) or message.type
         claim = (len(run.iterations), len(run.retries), seen.done_file)
         if self._claimed[0] != claim:
             self._claimed = claim, time.monotonic()

@@ -29,27 +29,6 @@ def waiting(agent: Make, environment: dict[str, str], git: Callable[..., str], w
     return start
 
 
-def test_a_run_in_a_sub_folder_reports_a_run_in_the_folder_above(
-    waiting: Callable[..., Any],
-    ralph: Callable[..., Any],
-    environment: dict[str, str],
-    workspace: Path,
-    eventually: Callable[..., None],
-    agent: Make,
-) -> None:
-    (workspace / "sub").mkdir()
-    run = waiting()
-    eventually((workspace / "started").exists)
-    command = ("run", "-p", "x", "-m", "1", "--json", "--agent", agent("echo hi", "other"))
-    texts = [notice["text"] for notice in ralph(*command, cwd=workspace / "sub").all("notice")]
-    assert any(text.startswith(f"another run is running in {workspace}: ") for text in texts)
-    apart = [notice["text"] for notice in ralph(*command, "--worktree", cwd=workspace / "sub").all("notice")]
-    assert not any("another run" in text for text in apart)
-    (Path(environment["HOME"]) / "go").touch()
-    run.communicate()
-    assert run.returncode == 0
-
-
 def test_runs_in_worktrees_work_next_to_each_other_and_to_a_run_in_the_workspace(
     waiting: Callable[..., Any],
     environment: dict[str, str],

@@ -34,13 +34,3 @@ def test_header_show_and_report_say_that_a_run_had_yolo(
     assert ["--yolo" in text for text in (result.err.splitlines()[0], ralph("show").out.splitlines()[0], page)] == (
         [True] * 3
     )
-
-
-def test_claude_code_that_does_not_trust_the_folder_is_explained(
-    ralph: Callable[..., Any], agent: Callable[..., str], workspace: Path
-) -> None:
-    said = "Ignoring 2 permissions.allow entries from .claude/settings.json: this workspace has not been trusted."
-    result = ralph("run", "g", "-m", "2", "--json", "--agent", agent(f"echo hm; echo '{said}' >&2"))
-    told = [one["text"] for one in result.all("notice") if "never trusted" in one["text"]]
-    assert len(told) == 1
-    assert "start `claude` here once" in told[0]

@@ -10,7 +10,6 @@ from tests.conftest import Result
 
 from ralph import agents
 from ralph.agents.protocol import Choice, SandboxNeeds
-from ralph.core.secrets import Redactor
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Interrupt
 from ralph.run.context import Context
@@ -61,9 +60,7 @@ def test_the_state_of_an_agent_is_writable_except_its_settings(
         folder=RunFolder(workspace / ".ralph", "r"),
         keeper=Keeper(),
         interrupt=Interrupt(),
-        tell=lambda *happened: None,
         env=env,
-        redact=Redactor(),
     )
     view = find_view(sandbox_request(context, [choice]))
     seen = {mount.path: mount.access for mount in mounts.mount_table(view, lambda _: True)}

@@ -105,15 +105,6 @@ def test_an_agent_may_write_in_the_folder_of_its_task(
     assert argv[argv.index(words[0]) + 1] == str(task.folder.path)
 
 
-def test_an_agent_that_may_not_write_there_is_reported_before_the_first_attempt(
-    task: Any, agent: Agent, environment: dict[str, str]
-) -> None:
-    environment["OPENCODE_PERMISSION"] = "{}"
-    agent(DONE, "opencode")
-    result = task.supervise("--agent", "opencode", "--prompt", "x")
-    assert f"opencode may not write in {task.folder.path}, where its work ends" in " ".join(result.stderr.split())
-
-
 def test_done_that_a_check_refused_does_not_count(task: Any, agent: Agent) -> None:
     words = ("--agent", agent(DONE), "--prompt", "x", "--check", "test -f fixed", "--max-restarts", "1")
     assert task.supervise(*words).returncode == 1

@@ -55,7 +55,6 @@ NAME = "acp"
 INSTALL = ""
 KEYS: tuple[str, ...] = ()
 RESUMES = True
-CONFINED = True
 LOGIN: Login | None = None
 SANDBOX: SandboxNeeds | None = None
 

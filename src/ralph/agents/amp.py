@@ -10,7 +10,6 @@ NAME = "amp"
 INSTALL = "npm install -g @sourcegraph/amp"
 KEYS = keys(NAME)
 RESUMES = True
-CONFINED = False
 LOGIN = Login("run `amp login`", "XDG_DATA_HOME", "~/.local/share", ("amp/secrets.json",))
 
 SANDBOX = SandboxNeeds(

@@ -119,7 +119,6 @@ NAME = "builtin"
 INSTALL = "builtin is an extra of ralph: `ralph doctor` says how to install it"
 KEYS = keys(NAME)
 RESUMES = True
-CONFINED = True
 LOGIN = Login("name a model of your own (--model ollama:NAME)", "XDG_STATE_HOME", "~/.local/state", ())
 SANDBOX = SandboxNeeds(state="~/.local/state/ralph-agent", variable="XDG_STATE_HOME", within="ralph-agent")
 

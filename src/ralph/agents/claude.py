@@ -178,7 +178,6 @@ NAME = "claude"
 INSTALL = "npm install -g @anthropic-ai/claude-code"
 KEYS = keys(NAME)
 RESUMES = True
-CONFINED = True
 LOGIN = Login(
     "run `claude` and type /login",
     "CLAUDE_CONFIG_DIR",

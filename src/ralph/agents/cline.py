@@ -14,7 +14,6 @@ NAME = "cline"
 INSTALL = "npm install -g cline"
 KEYS = keys(NAME)
 RESUMES = False
-CONFINED = False
 LOGIN = Login("run `cline auth`", "CLINE_DIR", "~/.cline", ("data/settings/providers.json",))
 
 SANDBOX = SandboxNeeds(

@@ -14,7 +14,6 @@ NAME = "codex"
 INSTALL = "npm install -g @openai/codex"
 KEYS = keys(NAME)
 RESUMES = True
-CONFINED = True
 LOGIN = Login("run `codex login`", "CODEX_HOME", "~/.codex", ("auth.json",))
 
 SANDBOX = SandboxNeeds(

@@ -17,7 +17,6 @@ NAME = "command"
 INSTALL = ""
 KEYS: tuple[str, ...] = ()
 RESUMES = False
-CONFINED = False
 LOGIN = None
 SANDBOX = None
 

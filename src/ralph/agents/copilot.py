@@ -14,7 +14,6 @@ NAME = "copilot"
 INSTALL = "npm install -g @github/copilot"
 KEYS = keys(NAME)
 RESUMES = True
-CONFINED = True
 LOGIN = Login(
     "run `copilot` and type /login", "XDG_CONFIG_HOME", "~/.config", ("gh/hosts.yml",), ("GH_TOKEN", "GITHUB_TOKEN")
 )

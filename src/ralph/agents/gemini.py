@@ -14,7 +14,6 @@ NAME = "gemini"
 INSTALL = "npm install -g @google/gemini-cli"
 KEYS = keys(NAME)
 RESUMES = True
-CONFINED = True
 LOGIN = Login(
     "run `gemini` and log in",
     "GEMINI_CLI_HOME",

@@ -15,7 +15,6 @@ NAME = "opencode"
 INSTALL = "npm install -g opencode-ai"
 KEYS = keys(NAME)
 RESUMES = True
-CONFINED = True
 LOGIN = Login("run `opencode auth login`", "XDG_DATA_HOME", "~/.local/share", ("opencode/auth.json",))
 SANDBOX = SandboxNeeds(
     state="~/.local/share/opencode",

@@ -12,7 +12,6 @@ NAME = "pi"
 INSTALL = "npm install -g @mariozechner/pi-coding-agent"
 KEYS = keys(NAME)
 RESUMES = True
-CONFINED = False
 LOGIN = Login("run `pi` and type /login", "PI_CODING_AGENT_DIR", "~/.pi/agent", ("auth.json", "models.json"))
 SANDBOX = SandboxNeeds(
     state="~/.pi/agent",

@@ -144,7 +144,6 @@ class AgentModule(Protocol):
     INSTALL: str  # what to type to install it
     KEYS: tuple[str, ...]  # environment variables that hold its own credentials
     RESUMES: bool  # whether it can continue a session without a terminal
-    CONFINED: bool  # whether, without yolo, it writes only in the workspace and in `TurnRequest.folders`
     LOGIN: Login | None
     SANDBOX: SandboxNeeds | None
 
@@ -168,12 +167,3 @@ class Choice(Struct, frozen=True, kw_only=True):
     def request(self) -> TurnRequest:
         """Return the request for a turn without a prompt, to see how the agent would be started."""
         return TurnRequest(prompt="", prompt_file="", command=self.command, flags=self.flags, model=self.model)
-
-
-def reaches(module: AgentModule, request: TurnRequest) -> bool:
-    """Whether the agent may write in all of the request's folders outside the workspace."""
-    if request.yolo or request.sandboxed or not module.CONFINED:
-        return True
-    started = module.invocation(request)
-    said = "\0".join((*started.argv, *started.env.values()))
-    return all(folder in said for folder in request.folders)

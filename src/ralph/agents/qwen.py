@@ -13,7 +13,6 @@ NAME = "qwen"
 INSTALL = "npm install -g @qwen-code/qwen-code"
 KEYS = keys(NAME)
 RESUMES = True
-CONFINED = False
 LOGIN = Login("run `qwen` and type /auth", "QWEN_HOME", "~/.qwen", ("oauth_creds.json",))
 
 SANDBOX = SandboxNeeds(

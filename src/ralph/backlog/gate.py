@@ -17,7 +17,6 @@ from ralph.backlog.work_order import ORDER, REQUEST, WorkOrder, folder_of, read
 from ralph.core.backlog import Board, FailedCheck, GateVerdict
 from ralph.core.check_counts import count_failures
 from ralph.core.prompts import ERROR_LIMIT
-from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, tail
 from ralph.errors import UserError
 from ralph.files import acquire_lock, open_file
@@ -295,9 +294,7 @@ def make_gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, int
         folder=marked,
         keeper=keeper,
         interrupt=interrupt,
-        tell=lambda *_: None,
         env=env,
-        redact=Redactor(secret_values(env)),
     )
     numbers = iter(range(1, 1 << 30))
 

@@ -351,8 +351,6 @@ def prove(values: Values, words: list[str]) -> int:
             keeper=keeper,
             interrupt=interrupt,
             tell=make_screen(sys.stderr, live=False),
-            env=dict(os.environ),
-            redact=Redactor(secret_values(os.environ)),
             deadline=deadline,
         )
         try:

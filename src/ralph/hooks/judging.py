@@ -281,7 +281,6 @@ def _context(
         keeper=keeper,
         interrupt=interrupt,
         tell=tell,
-        env=os.environ,
         redact=redact,
         clock=Clock(max_time=settings.max_time, before=max(0.0, time.time() - loop.started)),
         deadline=Deadline(interrupt, loop.run, settings.grace),

@@ -4,7 +4,6 @@ A plan is Markdown with a goal, checks, tasks and questions; edits change nothin
 work` read the same file. Each check is tried once, as a run would run it: green, red, or not runnable.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ from ralph.backlog.backlog_content import OWN, BacklogContent, decode_file, enco
 from ralph.backlog.markdown_backlogs import CODE, open_questions, read_boxes
 from ralph.backlog.work_order import with_checks
 from ralph.core.model import Note, Opinion, Outcome, Run, Stop, configured
-from ralph.core.secrets import Redactor, secret_values
 from ralph.core.tasks_file import PLAN, box_lines
 from ralph.core.text import clean
 from ralph.errors import UserError
@@ -319,9 +317,6 @@ def try_checks(
         folder=RunFolder(prepare(workspace), new_run_id(time.time())),
         keeper=keeper,
         interrupt=interrupt,
-        tell=lambda *happened: None,
-        env=dict(os.environ),
-        redact=Redactor(secret_values(os.environ)),
     )
     with open_check_sandbox(context) as opened:
         checks = Checks(opened, [CheckCommand(command) for command in commands]).run(0)

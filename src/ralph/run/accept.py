@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from ralph.core import events
 from ralph.core.model import Check
 from ralph.core.prompts import own_words
-from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, head, listed, nickname, one_line, plural, tail
 from ralph.errors import UserError
 from ralph.git import merging, worktrees
@@ -121,8 +120,6 @@ def accept_run(
                 keeper=keeper,
                 interrupt=interrupt,
                 tell=tell,
-                env=dict(os.environ),
-                redact=Redactor(secret_values(os.environ)),
                 deadline=deadline,
             )
             with open_check_sandbox(context) as inside:

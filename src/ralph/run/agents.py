@@ -24,7 +24,6 @@ from ralph.agents.protocol import (
     Parser,
     SandboxNeeds,
     TurnRequest,
-    reaches,
 )
 from ralph.core import events, limits
 from ralph.core.model import Exit, Failure, Run, Turn, Usage
@@ -39,8 +38,6 @@ from ralph.store.folder import TurnFolder, write
 _LONGEST_ANSWER = 1 << 20
 _LONGEST_WORD = 500  # characters of a word that are shown of a command line
 NOT_STARTED = (None, 126, 127)  # exit codes: no process, or a shell that cannot execute or find the command
-UNTRUSTED = "workspace has not been trusted"  # Claude Code reports it only on stderr
-TRUST_IT = "this folder was never trusted; start `claude` here once and accept, or resume with --yolo --sandbox"
 BUILTIN = "builtin"
 
 
@@ -59,7 +56,6 @@ class CustomAgentModule:
 
     INSTALL = ""
     KEYS: tuple[str, ...] = ()
-    CONFINED = False
     LOGIN: Login | None = None
     SANDBOX: SandboxNeeds | None = None
 
@@ -140,15 +136,6 @@ def _for_other_purposes(
         if agent or model:
             named, words = (agent, ()) if agent else (command, _modelless(flags))
             yield replace(_choice(named, settings, env, words, model), purposes=tuple(purposes))
-
-
-def explain_unwritable(agent: Choice, settings: Settings, folders: tuple[str, ...]) -> str:
-    """Return a warning if the agent has to write in `folders`, outside the workspace, and may not; else ""."""
-    request = replace(agent.request(), yolo=settings.yolo, sandboxed=settings.sandbox.enabled, folders=folders)
-    if not folders or reaches(agent.module, request):
-        return ""
-    where = ", ".join(folders)
-    return f"this version of {agent.name} may not write in {where}, where its work ends: use --yolo, or a newer one"
 
 
 def _modelless(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -357,8 +344,6 @@ class _Invocation(Struct, frozen=True, kw_only=True):
             )
             ended = process.stream(on_lines, stdout_log=out, stderr_log=err, redact=context.redact)
         context.report_problems(out, err)
-        if UNTRUSTED in ended.stderr and not self.run.iterations:
-            context.tell(events.Notice(f"{self.choice.name} ignores its list of allowed tools: {TRUST_IT}"))
         turn = _with_answer(parser.turn(ended), ended, invocation.answer_file)
         context.tell(
             events.AgentFinished(

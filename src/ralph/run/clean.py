@@ -106,14 +106,9 @@ def _trees(run: Listed, home: Git) -> list[Worktree]:
     """Return the worktrees with a branch of a run or of a backlog's tasks. Their names are computed from the run's id,
     because an agent can edit the records."""
     names = (f"refs/heads/ralph/{run.id}", f"refs/heads/ralph/{nickname(run.id)}/")
-    out = home.run("for-each-ref", "--format=%(refname:lstrip=2)", *names).decode("utf-8", "replace")
-    paths, path = {}, ""  # where each branch is checked out
-    for line in home.run("worktree", "list", "--porcelain").decode("utf-8", "surrogateescape").splitlines():
-        if line.startswith("worktree "):
-            path = line.partition(" ")[2]
-        elif line.startswith("branch refs/heads/"):
-            paths[line.removeprefix("branch refs/heads/")] = path
-    return [Worktree(paths.get(name, ""), name, paths.get(name, ""), home) for name in out.splitlines()]
+    found = home.run("for-each-ref", "--format=%(refname:lstrip=2) %(worktreepath)", *names)
+    rows = [line.partition(" ") for line in found.decode("utf-8", "surrogateescape").splitlines()]
+    return [Worktree(path, branch, path, home) for branch, _, path in rows]
 
 
 def _explain_unmerged(run: Listed) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from ralph.core import events
-from ralph.core.secrets import Redactor
+from ralph.core.secrets import Redactor, secret_values
 from ralph.files import StrPath
 from ralph.process.descendants import KEPT_MARK, MARK
 from ralph.process.keeper import Keeper
@@ -61,9 +61,9 @@ class Context(Struct, frozen=True, kw_only=True):
     folder: RunFolder
     keeper: Keeper
     interrupt: Interrupt
-    tell: events.TellAll
-    env: Mapping[str, str]
-    redact: Redactor
+    tell: events.TellAll = lambda *happened: None
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    redact: Redactor = field(default_factory=lambda: Redactor(secret_values(os.environ)))
     tick: Callable[[], bool] | None = None
     clock: Clock = field(default_factory=Clock)
     task: Path | None = None

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from hashlib import sha1, sha256
 from itertools import takewhile
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from msgspec.structs import replace
 
 from ralph.core.text import one_line
 from ralph.errors import UserError
-from ralph.files import read_given
 from ralph.git.client import Git, find_git
 from ralph.process.program import find_program
 from ralph.sandbox.mounts import is_inside
@@ -125,11 +123,9 @@ def _refuse_known(program: ExamProgram, git: Git) -> None:
     """Raise if the agent can read the exam in the repository, or in its history."""
     if is_inside(program.script, (os.path.realpath(git.root), os.path.realpath(git.common_dir))):
         raise UserError(f"the exam is in the repository, where the agent reads it: {program.script}", OUTSIDE)
-    if not os.path.isfile(program.script) or not (content := read_given(program.script)).strip():
+    if not os.path.isfile(program.script):
         return
-    head = git.try_run("rev-parse", "--show-object-format").out.decode().strip()
-    make = sha256 if head == "sha256" else sha1
-    name = make(b"blob %d\0" % len(content) + content).hexdigest()
+    name = git.run("hash-object", "--no-filters", "--", program.script).decode().strip()
     if git.try_run("cat-file", "-e", name, env={"GIT_NO_LAZY_FETCH": "1"}).code == 0:
         raise UserError(
             f"the exam is in the repository's history, where the agent can read it: {program.script}",

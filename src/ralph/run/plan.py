@@ -16,7 +16,7 @@ from ralph.git.client import require_git
 from ralph.git.worktrees import Worktree
 from ralph.loop import Agent, Parts
 from ralph.process.signals import Deadline
-from ralph.run.agents import choices, explain_unwritable
+from ralph.run.agents import choices
 from ralph.run.context import Context
 from ralph.run.exam_commands import COULD_READ, validate_exams
 from ralph.run.notify import refuse_unsendable
@@ -109,9 +109,8 @@ def prepare(
         except UserError as error:
             place.end(Run(id=run_id), Stop(Outcome.FATAL, error.advice), None)
             raise
-    texts = [text] if agents and (text := explain_unwritable(agents[0], settings, place.writable)) else []
     if settings.exams and not settings.sandbox.enabled and story is None:
-        texts.append(COULD_READ)
+        notices = (*notices, events.Notice(COULD_READ))
     return RunPlan(
         id=run_id,
         request=request,
@@ -119,7 +118,7 @@ def prepare(
         agents=agents,
         make_agent=make_agent,
         rules=tuple(rules),
-        notices=(*notices, *map(events.Notice, texts)),
+        notices=tuple(notices),
         story=story,
         publish_to=target,
     )

@@ -40,7 +40,7 @@ from ralph.run.tuning import Tuning
 from ralph.settings import settings_files
 from ralph.settings.trust import SettingsWatch
 from ralph.show.report import write_report
-from ralph.store.folder import RunFolder, occupied_above, prepare, remember_red, workspace_lock
+from ralph.store.folder import RunFolder, prepare, remember_red, workspace_lock
 from ralph.store.journal import Journal, StoredRun, load_run
 from ralph.store.mailbox import Mailbox, QuestionListener
 from ralph.store.register import OrphanedRun, kill_orphans
@@ -425,15 +425,12 @@ def _run_started(opened: OpenRun, parts: Parts, run: Run) -> events.RunStarted:
 
 def _notices(opened: OpenRun, orphans: Sequence[OrphanedRun]) -> Iterator[events.Notice]:
     """Yield what the user should know when the run starts."""
-    plan, context, trees = opened.plan, opened.context, opened.trees
+    plan, context = opened.plan, opened.context
     for orphan in orphans:
         yield events.Notice(f"run {orphan.run} was killed earlier; killed what it left running: {orphan}")
     is_explained = plan.request.tells_claim or plan.story or plan.make_agent
     if not is_explained and (text := explain_missing_claim(context.settings, opened.policy, plan.request.goal())):
         yield events.Notice(text, "info")
-    for folder in occupied_above(context.root, Path(trees.git.root)) if trees.git and not trees.worktree else ():
-        way_out = "both may change the same files, and --worktree keeps runs apart"
-        yield events.Notice(f"another run is running in {folder}: {way_out}")
 
 
 def _run_loop(opened: OpenRun, parts: Parts, run: Run) -> tuple[Run, Stop]:

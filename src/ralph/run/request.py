@@ -1,7 +1,6 @@
 """The request of a run: stored in the user's state folder as `run.json`, and read back when it is resumed."""
 
 import os
-from collections.abc import Mapping
 from json import dumps, loads
 
 import msgspec
@@ -101,9 +100,9 @@ def save(run_id: str, data: bytes) -> None:
     save_file(f"{order_folder(run_id, os.environ)}/{REQUEST_FILE}", data)
 
 
-def read(run_id: str, env: Mapping[str, str] = os.environ) -> RunRequest:
+def read(run_id: str) -> RunRequest:
     """Return the request of a run, or raise a UserError that says why there is none."""
-    path = f"{order_folder(run_id, env)}/{REQUEST_FILE}"
+    path = f"{order_folder(run_id, os.environ)}/{REQUEST_FILE}"
     try:
         return msgspec.convert(loads(read_order(path, run_id)), RunRequest)
     except UNREADABLE as error:

@@ -222,12 +222,6 @@ def is_occupied(folder: Path) -> bool:
     return False
 
 
-def occupied_above(folder: Path, root: Path) -> list[Path]:
-    """Return the folders above, up to `root`, in which a run is running."""
-    folder, root = folder.resolve(), root.resolve()
-    return [above for above in folder.parents if above.is_relative_to(root) and is_occupied(above)]
-
-
 def _lock(path: Path, run_id: str, trouble: str = "another run is running in") -> int:
     """Return the lock's descriptor, or raise an error that names the holder.
 

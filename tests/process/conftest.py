@@ -13,7 +13,7 @@ from ralph.process import keeper as keeper_module
 from ralph.process import keeper_program
 from ralph.process.keeper import Keeper
 from ralph.process.keeper_program import Channel
-from ralph.process.program import Command
+from ralph.process.program import Command, DetachedProcess
 
 
 class Mark:
@@ -67,10 +67,10 @@ def keeper() -> Iterator[Keeper]:
 def forked_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fork the keeper instead of executing it, so that it sees what the test has patched."""
 
-    def fork(channel: int) -> int:
+    def fork(channel: int) -> DetachedProcess:
         ralph = os.getpid()
         if pid := os.fork():
-            return pid
+            return DetachedProcess(pid)
         try:
             os.setsid()
             keeper_program.ignore_signals()

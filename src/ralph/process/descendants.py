@@ -16,7 +16,6 @@ KEEPER_NAME = "loop-keeper"  # doesn't contain "ralph", so that `pkill ralph` sp
 MARK = "RALPH_RUN_ID"  # environment variable of everything that a run starts
 MARK_PREFIX = f"{MARK}=".encode()
 KEPT_MARK = "RALPH_KEEP_CHILDREN"  # set if its background processes may outlive the run
-SWEEP_LOOKS = 3  # times that a sweep looks again, for processes that were forked in between
 SWEEP_TIMEOUT = 5.0  # seconds after SIGKILL
 HAS_PROC = sys.platform == "linux"
 GONE = (FileNotFoundError, ProcessLookupError, PermissionError)  # PermissionError: hidden by `hidepid`
@@ -31,16 +30,16 @@ class RunningProcess(NamedTuple):
     started: bytes = b""
 
 
-AlreadyAsked = set[tuple[int, bytes]]
-"""Pid and name of the processes that were already sent SIGTERM."""
-
-
-def descendants_of(root: int) -> list[RunningProcess]:
-    """Return every running process below `root`, parents first."""
-    children = _listed_children if os.path.exists(f"/proc/{root}/task/{root}/children") else _find_children()
-    found = children(root)
+def descendants_of(*roots: int) -> list[RunningProcess]:
+    """Return every running process below one of `roots`, parents first."""
+    children: dict[int, list[RunningProcess]] = {}
+    for process in filter(None, map(_read_process, _pids())):
+        children.setdefault(process.parent, []).append(process)
+    found: list[RunningProcess] = []
+    for root in roots:
+        found += children.pop(root, ())
     for process in found:
-        found += children(process.pid)
+        found += children.pop(process.pid, ())
     return found
 
 
@@ -89,7 +88,7 @@ def processes_of_run(run_id: str) -> list[RunningProcess]:
     if os.environ.get(MARK) == run_id:
         spared.update(process.pid for process in descendants_of(os.getpid()))
     heads = marked_processes().get(run_id, []) if run_id else []
-    found = {process.pid: process for head in heads for process in (head, *descendants_of(head.pid))}
+    found = {process.pid: process for process in (*heads, *descendants_of(*(head.pid for head in heads)))}
     return [process for process in found.values() if process.pid not in spared]
 
 
@@ -102,31 +101,30 @@ def kill_run(run_id: str, grace: float = 2.0, time_left: Callable[[], float] = l
     if not run_id:
         return 0
     found: dict[int, RunningProcess] = {}
-    asked: AlreadyAsked = set()
+    asked: set[int] = set()
     kill_at = time.monotonic() + min(grace, time_left())
-    empty_looks = 0
-    while empty_looks < SWEEP_LOOKS and time.monotonic() < kill_at + SWEEP_TIMEOUT:
+    while time.monotonic() < kill_at + SWEEP_TIMEOUT:
         # Without its parent, an unmarked child can't be found any more: so they are remembered.
         found.update((process.pid, process) for process in processes_of_run(run_id))
         running = [process for process in found.values() if is_running(process) and can_signal(process)]
+        if not running:
+            break
         if time.monotonic() < kill_at:
             terminate(running, asked)
         else:
             kill(running)
-        empty_looks = 0 if running else empty_looks + 1
         time.sleep(0.01)
     return len(found)
 
 
-def terminate(processes: Iterable[RunningProcess], asked: AlreadyAsked) -> None:
-    """Send SIGTERM to each process once.
+def terminate(processes: Iterable[RunningProcess], asked: set[int]) -> None:
+    """Send SIGTERM to each process whose pid isn't in `asked`, and add it.
 
-    A shell that is just about to exec another program may lose the signal, so a process whose name has changed gets
-    it again. SIGCONT follows: a stopped process handles no other signal.
+    SIGCONT follows: a stopped process handles no other signal.
     """
     for process in processes:
-        if (process.pid, process.name) not in asked:
-            asked.add((process.pid, process.name))
+        if process.pid not in asked:
+            asked.add(process.pid)
             send_signal(process, signal.SIGTERM)
             send_signal(process, signal.SIGCONT)
 
@@ -217,22 +215,6 @@ def is_running(process: RunningProcess) -> bool:
     """Return whether this very process is still running, not one that has its pid."""
     now = _read_process(process.pid) if HAS_PROC and process.pid > 0 else process  # below 0: a group
     return now is not None and now.started == process.started
-
-
-def _listed_children(pid: int) -> list[RunningProcess]:
-    children: list[int] = []
-    with suppress(*GONE):  # it ended while we read
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            children += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
-    return [process for child in children if (process := _read_process(child))]
-
-
-def _find_children() -> Callable[[int], list[RunningProcess]]:
-    """Return a function like `_listed_children` for kernels that don't list the children of a process."""
-    by_parent: dict[int, list[RunningProcess]] = {}
-    for process in filter(None, map(_read_process, _pids())):
-        by_parent.setdefault(process.parent, []).append(process)
-    return lambda pid: by_parent.pop(pid, [])
 
 
 def _read_process(pid: int) -> RunningProcess | None:

@@ -9,7 +9,6 @@ import select
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Protocol
 
 from msgspec import Struct
@@ -17,11 +16,10 @@ from msgspec import Struct
 from ralph.errors import UserError
 from ralph.process.descendants import HAS_PROC, KEEPER_NAME, MARK, descendants_of, exclude_spared, kill_run
 from ralph.process.keeper_program import KILL_TIMEOUT, SHUTDOWN_GRACE, Channel, Packet, wait_readable
-from ralph.process.program import DEFAULT_SIGNALS, Command
+from ralph.process.program import Command, DetachedProcess
 
 REPLY_TIMEOUT = 60.0  # seconds; everything that the keeper is asked for takes at most ten
 CLOSE_TIMEOUT = SHUTDOWN_GRACE + KILL_TIMEOUT + 1.0
-STARTUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = "from ralph.process.keeper_program import main; main()"
 
@@ -72,6 +70,7 @@ class Keeper:
         self._requests = 0
         self._spawn_id = self._kill_id = 0  # late answers to older requests are ignored
         self._channel: Channel
+        self._process: DetachedProcess
 
     @classmethod
     def start(cls) -> "Keeper":
@@ -205,12 +204,13 @@ class Keeper:
     def _start(self) -> None:
         self._channel, theirs = Channel.pair()
         try:
-            self.pid = execute_keeper(theirs.fileno())
+            self._process = execute_keeper(theirs.fileno())
         except OSError as error:
             self._channel.close()
             raise UserError(f"cannot start a process: {error.strerror}", "see `ulimit -n` and `ulimit -u`") from error
         finally:
             theirs.close()
+        self.pid = self._process.pid
         if self._watched_run:
             self.watch_run(self._watched_run)
 
@@ -229,38 +229,24 @@ class Keeper:
             if not wait_readable(self._channel, CLOSE_TIMEOUT):
                 raise KeeperLost
             is_open = self._channel.receive() is not None  # unread reports are dropped
-        try:
-            _, status = os.waitpid(self.pid, 0)
-        except ChildProcessError:  # the program around us collects all children
-            status = 0
-        self.pid = 0
-        return status == 0
+        return self._process.wait() == 0
 
     def _kill_from_here(self) -> int:
         """Kill the keeper and the run's processes; return how many there were besides the keeper.
 
         The kernel has killed the agent or check itself, and the others are found by the run's mark.
         """
-        if self.pid:
-            with suppress(ProcessLookupError, ChildProcessError):  # the program around us has collected it
-                os.kill(self.pid, signal.SIGKILL)
-                os.waitpid(self.pid, 0)
-            self.pid = 0
+        if self._process.wait(0) is None:
+            self._process.send_signals(signal.SIGKILL)
+            self._process.wait()
         return kill_run(self._run_id, grace=0.0)
 
 
-def execute_keeper(channel: int) -> int:
-    """Execute the keeper with this end of the channel as its stdin; return its pid."""
+def execute_keeper(channel: int) -> DetachedProcess:
+    """Execute the keeper with this end of the channel as its stdin."""
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
-        return os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-s", "-S", "-P", "-c", PROGRAM, str(os.getpid())],
-            {**os.environ, "PYTHONPATH": PACKAGE_ROOT},
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate((channel, nothing, nothing))],
-            setsid=True,
-            setsigmask=STARTUP_SIGNALS,  # until it handles them
-            setsigdef=DEFAULT_SIGNALS,
-        )
+        argv = (sys.executable, "-s", "-S", "-P", "-c", PROGRAM, str(os.getpid()))
+        return DetachedProcess.start(argv, {**os.environ, "PYTHONPATH": PACKAGE_ROOT}, (channel, nothing, nothing))
     finally:
         os.close(nothing)

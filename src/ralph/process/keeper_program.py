@@ -22,15 +22,15 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from ralph.process.descendants import (
     KEEPER_NAME,
-    AlreadyAsked,
     RunningProcess,
     can_signal,
     descendants_of,
@@ -129,7 +129,7 @@ class KeeperProgram:
         self._has_children = False
         self._term_delay = 0.0  # seconds in which the program may end by itself before SIGTERM
         self._spared: list[int] = []
-        self._asked: AlreadyAsked = set()
+        self._asked: set[int] = set()  # the pids that were sent a signal
         self._term_at = 0.0
         self._kill_at: float | None = None  # when SIGKILL is due; None while nothing is to be killed
         self._reachable_at = 0.0  # when we last saw a process that we may signal
@@ -220,7 +220,7 @@ class KeeperProgram:
         self._spawn_id, self._is_sandboxed = request["id"], request["sandboxed"]
         self._term_delay = request["term_delay"]
         try:
-            self._pid = fork_and_exec(request, fds)
+            self._pid = start_program(request, fds)
         except OSError as error:
             self._send(self._spawn_id, event="failed", errno=error.errno, path=error.filename)
         else:
@@ -285,12 +285,12 @@ class KeeperProgram:
         is_stuck = now > kill_at + KILL_TIMEOUT or now > self._reachable_at + FOREIGN_TIMEOUT
         if is_over or is_stuck:
             survivors = [process.pid for process in running]
-            others = {pid for pid, _ in self._asked} - {self._pid, -self._pid, *survivors}
+            others = self._asked - {self._pid, -self._pid, *survivors}
             self._send(self._kill_id, event="ended", others=len(others), survivors=survivors)
             self._asked.clear()
             self._kill_at = None
         elif now >= kill_at:
-            self._asked.update((process.pid, process.name) for process in running)
+            self._asked.update(process.pid for process in running)
             kill(running)
         elif now >= self._term_at:
             # SIGTERM would kill bubblewrap, and with it everything inside without a warning.
@@ -315,47 +315,33 @@ class KeeperProgram:
             os.waitpid(os.posix_spawn(argv[0], argv, command["env"], setsid=True), 0)
 
 
-def fork_and_exec(request: Packet, fds: list[int]) -> int:
+def start_program(request: Packet, fds: list[int]) -> int:
     """Start a program in a new session that dies with the keeper; return its pid. Raise OSError if that fails."""
-    keeper = os.getpid()
-    reader, writer = os.pipe()  # closed by a successful exec
-    pid = os.fork()
-    if pid == 0:
-        _become(request, fds, keeper, writer)
-    os.close(writer)
-    failure = b"".join(iter(lambda: os.read(reader, select.PIPE_BUF), b""))
-    os.close(reader)
-    if failure:
-        os.waitpid(pid, 0)
-        number, path = json.loads(failure)
-        raise OSError(number, os.strerror(number), path)
-    return pid
+    program, argv, keeper = request["program"], request["argv"], os.getpid()
 
-
-def _become(request: Packet, fds: list[int], keeper: int, failure_pipe: int) -> NoReturn:
-    """Turn the forked process into the program that was requested."""
-    number, path = errno.EINVAL, request["program"]  # EINVAL: a NUL byte in an argument
-    try:
+    def prepare() -> None:
         die_with_parent(keeper)
-        os.setsid()
-        os.chdir(request["cwd"])
-        for target, fd in enumerate(fds):
+        for target, fd in enumerate(fds[3:], 3):
             os.dup2(fd, target)
         if request["sandboxed"]:
             leave_abstract_sockets()
             leave_session_keyring()
-        program, argv, env = request["program"], request["argv"], request["env"]
+
+    stdin, stdout, stderr = fds[:3]
+    how: dict[str, Any] = {"cwd": request["cwd"], "env": request["env"], "start_new_session": True}
+    how |= {"stdin": stdin, "stdout": stdout, "stderr": stderr, "close_fds": False, "preexec_fn": prepare}
+    try:
         try:
-            os.execve(program, argv, env)
+            process = subprocess.Popen(argv, executable=program, **how)
         except OSError as error:
             if error.errno != errno.ENOEXEC:
                 raise
-            os.execve("/bin/sh", ["sh", program, *argv[1:]], env)  # a script without a #! line, as a shell runs it
-    except OSError as error:
-        number, path = error.errno or errno.EINVAL, error.filename or path
-    finally:
-        os.write(failure_pipe, json.dumps([number, path]).encode())
-        os._exit(127)
+            # a script without a #! line, as a shell runs it
+            process = subprocess.Popen(["sh", program, *argv[1:]], executable="/bin/sh", **how)
+    except (subprocess.SubprocessError, ValueError) as error:  # `prepare` failed; a NUL byte in an argument
+        raise OSError(errno.EINVAL, str(error), program) from error
+    process.returncode = 0  # it is not collected by `process`, but by the keeper
+    return process.pid
 
 
 # System calls that Python does not wrap, made through ctypes.
@@ -416,7 +402,6 @@ def ignore_signals() -> None:
 
 def main() -> None:
     ignore_signals()
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     set_process_name(KEEPER_NAME)
     os.chdir("/")

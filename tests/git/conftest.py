@@ -63,7 +63,7 @@ class Repo:
 
     def files(self) -> dict[str, bytes]:
         """Return every file outside `.git`, with its content."""
-        paths = (path for path in self.path.rglob("*") if ".git" not in path.parts and not path.is_dir())
+        paths = (path for path in self.path.rglob("*") if ".git" not in path.parts and path.is_file())
         return {str(path.relative_to(self.path)): path.read_bytes() for path in paths}
 
 

@@ -94,12 +94,12 @@ def take_part(url: str, folder: str, name: str) -> None:
 
 async def bring(url: str, order: WorkOrder, tasks: int) -> None:
     content = BacklogContent(tuple(BacklogTask(key=f"T{n}", title="x") for n in range(tasks)))
-    async with Database(url).open() as database:
+    async with Database(url).connect() as database:
         await database.transact(add_work, WorkLog(database, order.id), 0, order, order.base[:20], content)
 
 
 async def count_merged(url: str) -> int:
-    async with Database(url).open() as database:
+    async with Database(url).connect() as database:
         ((count,),) = await database.transact(
             fetch_all, "SELECT count(*) FROM ralph_events WHERE line LIKE '%task_merged%'"
         )

@@ -1,6 +1,5 @@
 """Mistakes and outages of a fleet are reported in one clear line, and lose nothing."""
 
-import asyncio
 import os
 import shutil
 import signal
@@ -12,9 +11,6 @@ import psycopg
 import pytest
 from tests.fleet.machines import Fleet, Machine
 from tests.fleet.postgres import HERE, Postgres, Relay, free_port
-
-from ralph.errors import UserError
-from ralph.fleet import database
 
 pytestmark = pytest.mark.timeout(240)
 HOST = "postgresql://ralph@127.0.0.1:1"
@@ -35,8 +31,8 @@ HOST = "postgresql://ralph@127.0.0.1:1"
         (("worker", "--db", f"{HOST}/x", "-j", "0"), "-j 0 is too small"),
         (("worker", "--db", f"{HOST}/x", "more"), "too many words"),
         (("worker", "--db", f"{HOST}/x", "-C", "/"), "is not in a git repository"),
-        (("work", "status", "--db", f"{HOST}/x"), "PostgreSQL at 127.0.0.1:1/x is away"),
-        (("worker", "--migrate", "--db", f"{HOST}/x"), "PostgreSQL at 127.0.0.1:1/x is away"),
+        (("work", "status", "--db", f"{HOST}/x"), "PostgreSQL is away: connection failed"),
+        (("worker", "--migrate", "--db", f"{HOST}/x"), "PostgreSQL is away: connection failed"),
     ],
 )
 def test_a_bad_option_is_a_one_line_error_with_a_hint_and_exit_code_2(
@@ -58,7 +54,7 @@ def test_tables_of_another_version_are_refused_by_every_command(fleet: Fleet) ->
     home = fleet.machine("a")
     assert home.ralph("worker", "--once", "--db", fleet.url).returncode == 0
     commands = (("worker",), ("work", "status"), ("work", "pause"), ("worker", "--once"))
-    for layout, said in ((99, "this database belongs to a newer ralph"), (2, "belong to an older ralph")):
+    for layout, said in ((99, "this database belongs to a newer ralph"), (2, "belong to another ralph")):
         with psycopg.connect(fleet.url, autocommit=True) as connection:
             connection.execute("UPDATE ralph_fleet SET layout = %s", [layout])
         for words in commands:
@@ -75,9 +71,7 @@ def test_without_the_extra_the_error_names_the_package_to_install(anywhere: Mach
     assert "'psycopg[binary]" in done.stderr
 
 
-def test_a_wrong_password_a_missing_database_and_an_old_server_are_refused_at_once(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_password_and_a_missing_database_are_refused_at_once(fleet: Fleet) -> None:
     with psycopg.connect(fleet.url, autocommit=True) as connection:
         connection.execute("DROP ROLE IF EXISTS locked")
         connection.execute("CREATE ROLE locked LOGIN PASSWORD 'right'")
@@ -98,18 +92,10 @@ def test_a_wrong_password_a_missing_database_and_an_old_server_are_refused_at_on
             done = home.ralph("work", "status", RALPH_DB=known)
             assert "no backlog in this database" in done.stderr, "the URL may be in the environment, or in a file"
         assert_refused(home.ralph("worker", "--db", fleet.url + "missing"), "does not exist")
-        monkeypatch.setattr(database, "OLDEST_SERVER", 99)
-        with pytest.raises(UserError, match="is too old: the fleet needs 99 or newer"):
-            asyncio.run(opened(fleet.url))
     finally:
         with psycopg.connect(fleet.url, autocommit=True) as connection:
             connection.execute("DROP OWNED BY locked")
             connection.execute("DROP ROLE locked")
-
-
-async def opened(url: str) -> None:
-    async with database.Database(url, database.ONE_SHOT).open():
-        pass
 
 
 @pytest.mark.slow
@@ -194,7 +180,7 @@ def test_a_worker_waits_for_a_database_that_is_not_there_yet(fleet: Fleet) -> No
     port = free_port()
     late = fleet.machine("late", url=fleet.url.replace(f":{fleet.postgres.port}/", f":{port}/"))
     process = late.worker()
-    fleet.wait(lambda: f"waiting for PostgreSQL at {HERE}:{port}" in late.said, "the message")
+    fleet.wait(lambda: "waiting for PostgreSQL" in late.said, "the message")
     relay = Relay(fleet.postgres.port, at=port)
     try:
         fleet.wait(lambda: "PostgreSQL is back" in late.said, "the worker continues")

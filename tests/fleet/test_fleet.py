@@ -252,26 +252,6 @@ def test_one_worker_takes_tasks_of_two_backlogs(fleet: Fleet) -> None:
 
 
 @pytest.mark.slow
-def test_a_list_is_read_by_another_machine_when_its_own_is_gone(fleet: Fleet) -> None:
-    """A task that a person pushes to the target is then merged like the others."""
-    fleet.hold(*fleet.keys)
-    first, other = fleet.machine("a"), fleet.machine("b")
-    first.work(slots=4)
-    fleet.wait(lambda: all(map(fleet.has_begun, fleet.keys)))
-    first.kill()
-    (fleet.seed / "TASKS.md").write_text((fleet.seed / "TASKS.md").read_text() + "- [ ] T9 Do it\n")
-    fleet.git("commit", "-qam", "one more", cwd=fleet.seed)
-    fleet.git("push", "-q", str(fleet.remote), "HEAD:main", cwd=fleet.seed)
-    fleet.silence("%")
-    other.worker(slots=4)
-    fleet.wait_for("task_listed", task={"key": "T9", "title": "T9 Do it", "text": "T9 Do it", "place": "TASKS.md:5"})
-    fleet.let_go()
-    fleet.wait_for("work_finished", exit_code=0)
-    fleet.keys.append("T9")
-    fleet.audit()
-
-
-@pytest.mark.slow
 def test_the_same_command_on_another_machine_replaces_the_machine_that_brought_the_backlog(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
     first, other = fleet.machine("a"), fleet.machine("b")

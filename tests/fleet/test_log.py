@@ -5,6 +5,7 @@ The logs of several workers in one process, on a real PostgreSQL."""
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from tests.fleet.machines import Machine, silence
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogSource
 from ralph.backlog.ledger import JournalLedger
+from ralph.backlog.task_requests import TaskRequest
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
 from ralph.core.backlog import BacklogTask, GateVerdict
@@ -33,7 +35,6 @@ from ralph.fleet.log import (
     WorkLog,
     add_work,
     check_work,
-    delete_stalled_jobs,
     list_workers,
     list_works,
     queue_name,
@@ -90,8 +91,9 @@ class SharedWork:
         return await self.log().append(by, lambda state: [event] if state.holders.get(key) == by else [])
 
     async def tick(self) -> None:
-        await delete_stalled_jobs(self.database, ())
-        await check_work(self.database, self.log(), await self.database.transact(list_workers))
+        log = self.log()
+        await log.refresh()
+        await check_work(self.database, log)
 
     async def waiting(self) -> list[str]:
         found = await self.database.app.job_manager.list_jobs_async(task=TASK, status="todo")
@@ -105,7 +107,7 @@ def on_shared_work(database: str, anywhere: Machine) -> Callable[[Callable[[Shar
     def run(story: Callable[[SharedWork], Awaitable[None]]) -> None:
         async def opened() -> None:
             made = order(anywhere.folder)
-            async with Database(database, ONE_SHOT).open() as shared:
+            async with Database(database, ONE_SHOT).connect() as shared:
                 await shared.transact(add_work, WorkLog(shared, made.id), 0, made, HERE, CONTENT)
                 shared_work = SharedWork(shared, database, made)
                 await shared_work.log().append("", lambda state: [work_events.GateOpened("e" * 40)])
@@ -178,16 +180,29 @@ def test_the_tasks_of_a_lost_worker_are_queued_and_its_later_reports_are_ignored
     on_shared_work(story)
 
 
-def test_a_running_job_is_not_mistaken_for_a_lost_one(on_shared_work: OnSharedWork) -> None:
+def test_a_task_stays_with_its_worker_while_it_is_present_even_if_another_with_that_name_is_gone(
+    on_shared_work: OnSharedWork,
+) -> None:
     async def story(shared_work: SharedWork) -> None:
-        manager = shared_work.database.app.job_manager
-        worker = await manager.register_worker()
-        await shared_work.log().append("", lambda state: [])
-        job = await manager.fetch_job(queues=[queue_name(TASK, HERE)], worker_id=worker)
-        assert job is not None
-        await shared_work.start("T1", f"one/{job.id}")
+        gone = await shared_work.worker("one")
+        silence(shared_work.url, "one")
+        worker = await shared_work.worker("one")
+        await shared_work.start("T1", f"one/{worker}.7")
+        await shared_work.start("T2", f"one/{gone}.8")
         await shared_work.tick()
-        assert (await shared_work.log().refresh()).holders == {"T1": f"one/{job.id}"}
+        assert (await shared_work.log().refresh()).holders == {"T1": f"one/{worker}.7"}
+
+    on_shared_work(story)
+
+
+def test_no_task_is_taken_from_a_worker_when_the_database_was_away_for_all(on_shared_work: OnSharedWork) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        worker = await shared_work.worker("one")
+        silence(shared_work.url, "one")
+        await shared_work.start("T1", f"one/{worker}.7")
+        shared_work.database.was_away = time.monotonic()
+        await shared_work.tick()
+        assert (await shared_work.log().refresh()).holders == {"T1": f"one/{worker}.7"}
 
     on_shared_work(story)
 
@@ -348,7 +363,7 @@ def test_requests_are_written_to_the_log_or_refused_with_a_reason(on_shared_work
 
 
 async def opened(url: str) -> None:
-    async with Database(url, ONE_SHOT).open():
+    async with Database(url, ONE_SHOT).connect():
         pass
 
 
@@ -361,7 +376,7 @@ def test_tables_of_another_version_are_refused(database: str) -> None:
             with pytest.raises(UserError, match="belongs to a newer ralph"):
                 asyncio.run(act(database))  # type: ignore[operator]
         connection.execute("UPDATE ralph_fleet SET layout = 2")
-        with pytest.raises(UserError, match="belong to an older ralph"):
+        with pytest.raises(UserError, match="belong to another ralph"):
             asyncio.run(opened(database))
         asyncio.run(migrate(database))
     asyncio.run(opened(database))
@@ -377,12 +392,12 @@ def test_migrating_to_another_engine_keeps_the_events_and_defers_the_jobs_again(
     on_shared_work(story)
     other = SchemaManager.get_schema() + "-- a newer release\n"
     monkeypatch.setattr(SchemaManager, "get_schema", staticmethod(lambda: other))
-    with pytest.raises(UserError, match="another version of Procrastinate"):
+    with pytest.raises(UserError, match="another ralph or Procrastinate"):
         asyncio.run(opened(database))
     asyncio.run(migrate(database))
 
     async def after() -> None:
-        async with Database(database, ONE_SHOT).open() as shared:
+        async with Database(database, ONE_SHOT).connect() as shared:
             shared_work = SharedWork(shared, database, order(Path("/"), "abcd"))
             assert await shared_work.waiting() == []
             await shared_work.tick()
@@ -412,6 +427,26 @@ def test_the_verdict_of_a_lost_gate_is_ignored(on_shared_work: OnSharedWork) -> 
         stuck = work_events.GateFinished(GateVerdict(stuck="of a lost gate"))
         state = await shared_work.log().append("one/5", lambda now: [stuck] if now.holders.get(GATE) == "one/5" else [])
         assert state.board.stuck == ""
+
+    on_shared_work(story)
+
+
+def test_a_letter_with_a_note_for_a_task_that_has_just_started_starts_it_again(on_shared_work: OnSharedWork) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        await shared_work.start("T1", "one/1.1")
+        letter = TaskRequest("retry", "T1", "be quick")
+        state = await shared_work.log().append("two", partial(steering.decide_letter, letter))
+        assert (state.board.jobs["T1"].state, state.board.jobs["T1"].note) == ("queued", "be quick")
+        assert state.holders == {}
+
+    on_shared_work(story)
+
+
+def test_a_pause_that_ends_here_does_not_reopen_a_backlog_run_that_has_just_ended(on_shared_work: OnSharedWork) -> None:
+    async def story(shared_work: SharedWork) -> None:
+        await steering.steer(shared_work.database, "stop", "")
+        state = await shared_work.log().append("one", partial(steering.decide_pause, False))
+        assert state.finished is not None
 
     on_shared_work(story)
 

@@ -200,11 +200,6 @@ def read_list(source: BacklogSource, workspace: Path) -> BacklogContent:
     return require_valid(PROGRAMS[source.program].list_tasks(source.wanted, str(workspace)), source.name)
 
 
-def read_list_at(commit: str, source: BacklogSource, home: Git) -> BacklogContent:
-    """Read a backlog as it is in a commit: the same from every clone."""
-    return require_valid(source.read_from(files_at(commit, source, home)), source.name)
-
-
 def files_at(commit: str, source: BacklogSource, home: Git) -> dict[str, bytes]:
     """Return the files of a backlog as they are in a commit."""
     found = home.run("--literal-pathspecs", "ls-tree", "-r", "-z", "--name-only", commit, "--", *source.paths)

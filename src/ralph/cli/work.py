@@ -305,7 +305,7 @@ def worker(values: Values, words: list[str]) -> int:
     url = database.resolve_url(values.get("db"))
     if values.get("migrate"):
         asyncio.run(database.migrate(url))
-        print(f"{database.location(url)}: up to date")
+        print("the database is up to date")
         return 0
     jobs = values.get("jobs", 2)
     if jobs < 1:
@@ -353,7 +353,7 @@ async def _act_on_shared(action: str, values: dict[str, Any], name: str, note: s
 
     if action in ("retry", "withdraw"):
         name, key = name.split("/", 1) if "/" in name else ("", name)  # with several backlogs: WORK/KEY
-    async with database.Database(database.resolve_url(values.get("db")), database.ONE_SHOT).open() as opened:
+    async with database.Database(database.resolve_url(values.get("db")), database.ONE_SHOT).connect() as opened:
         if action != "status":
             print(clean(await steering.steer(opened, action, name, key, note)))
             return

@@ -26,15 +26,15 @@ from ralph.errors import UserError
 from ralph.files import read_given
 
 VARIABLE = "RALPH_DB"
-OLDEST_SERVER = 13
 HEARTBEAT = 2.0  # seconds between two heartbeats of a worker
 STALLED = 8.0  # seconds without a heartbeat after which others take over
+FORGET = 7 * 86400.0  # seconds without a heartbeat after which a worker is deleted
 POLL = 1.0  # seconds between two looks for jobs and events: no notification passes through a pooler
 STATEMENT_TIMEOUT = 6.0  # seconds: a dead connection may stay open
 ONE_SHOT = 2.0  # seconds that a single command waits for a database that is away
 QUIT_TIMEOUT = 3.0  # seconds that a stopping worker waits for a database that is away
 
-LAYOUT = 5  # the version of our tables, of the orders and of the events in them
+LAYOUT = 6  # the version of our tables, of the orders and of the events in them
 SCHEMA = "ralph_engine"
 LOCK = 0x72616C7068  # the advisory lock for making tables, and for adding workers and backlogs
 # A worker may be suspended in the middle of a transaction: the server must soon release its locks.
@@ -63,8 +63,8 @@ REFUSALS = ("authentication", "password", "does not exist", "pg_hba", "permissio
 LOST = (psycopg.OperationalError, psycopg.InternalError)  # the latter: the server ended an idle transaction
 HINT = "check the URL, PGPASSWORD or the password file, and the rights of the role (docs/guides/fleet.md)"
 
-logging.getLogger("psycopg").setLevel(logging.CRITICAL)
-logging.getLogger("procrastinate").setLevel(logging.CRITICAL)
+for name in ("asyncio", "psycopg", "procrastinate"):  # what they say about lost connections
+    logging.getLogger(name).setLevel(logging.CRITICAL)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -88,26 +88,25 @@ def _retry(method: Any) -> Any:
     """Retry a query of the engine when the connection is lost; otherwise the engine's worker would
     stop, with its jobs."""
 
-    async def query(self: "PatientConnector", *args: Any, **kwargs: Any) -> Any:
-        try:
-            return await self.retry(lambda: method(self, *args, **kwargs))
-        except exceptions.ConnectorException as error:
-            if isinstance(error.__cause__, psycopg.errors.RaiseException):
-                return None  # our job had stalled, and another worker has deleted it: nothing is left to finish
-            raise
+    async def query(self: "Database", *args: Any, **kwargs: Any) -> Any:
+        return await self.retry(lambda: method(self, *args, **kwargs))
 
     return query
 
 
-class PatientConnector(PsycopgConnector):
-    """Procrastinate's connector, for a database that may be away for a while.
+async def _begin(connection: Transaction) -> None:
+    await connection.execute(BEGIN)
+
+
+class Database(PsycopgConnector):
+    """The tables that all machines share, and Procrastinate's connection to them. It may be away for a while.
 
     It reports once that the database is away, and once that it is back; after `timeout` seconds it raises
     `DatabaseAway` instead (None: never). If the answer to a claim is lost, the job stays claimed until its worker ends.
     That does no harm: no job has a lock, and a task that nobody has started is deferred again.
     """
 
-    def __init__(self, url: str, timeout: float | None) -> None:
+    def __init__(self, url: str, timeout: float | None = None) -> None:
         super().__init__(
             conninfo=url,
             # The pool's check of a connection begins a transaction with our settings.
@@ -119,9 +118,10 @@ class PatientConnector(PsycopgConnector):
             timeout=STATEMENT_TIMEOUT,
             reconnect_timeout=STATEMENT_TIMEOUT,
         )
-        self.place, self.timeout = location(url), timeout
+        self.app = App(connector=self)
+        self.timeout = timeout
         self.was_away = 0.0  # when the database was last away, in monotonic seconds
-        self._away_since = 0.0
+        self._url, self._away_since = url, 0.0
 
     async def retry(self, action: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `action`; call it again while it fails because of the connection."""
@@ -143,9 +143,9 @@ class PatientConnector(PsycopgConnector):
     async def _wait(self, why: str, began: float) -> None:
         if not self._away_since:
             self._away_since = began
-            self._report(f"waiting for PostgreSQL at {self.place}: {why}")
+            self._report(f"waiting for PostgreSQL: {why}")
         if self.timeout is not None and time.monotonic() - self._away_since >= self.timeout:
-            raise DatabaseAway(f"PostgreSQL at {self.place} is away: {why}", "is it running?") from None
+            raise DatabaseAway(f"PostgreSQL is away: {why}", "is it running?") from None
         await asyncio.sleep(0.5)
 
     def _report(self, text: str) -> None:
@@ -157,19 +157,6 @@ class PatientConnector(PsycopgConnector):
     execute_query_all_async = _retry(PsycopgConnector.execute_query_all_async)
     listen_notify = _retry(PsycopgConnector.listen_notify)
 
-
-async def _begin(connection: Transaction) -> None:
-    await connection.execute(BEGIN)
-
-
-class Database:
-    """The tables that all machines share. `app` is Procrastinate's app on the same pool of connections."""
-
-    def __init__(self, url: str, timeout: float | None = None) -> None:
-        self._url = url
-        self.connector = PatientConnector(url, timeout)
-        self.app = App(connector=self.connector)
-
     async def transact(
         self, action: Callable[Concatenate[Transaction, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
@@ -177,10 +164,10 @@ class Database:
         what is already there."""
 
         async def attempt() -> T:
-            async with self.connector.pool.connection() as connection:
+            async with self.pool.connection() as connection:
                 return await action(connection, *args, **kwargs)
 
-        return await self.connector.retry(attempt)
+        return await self.retry(attempt)
 
     def make_engine(self, queues: Sequence[str], concurrency: int, name: str) -> engine_worker.Worker:
         """Return an engine worker. End it with `stop`, because `wait_for` of Python 3.11 may lose a cancellation."""
@@ -189,23 +176,22 @@ class Database:
             queues,
             name,
             concurrency,
-            update_heartbeat_interval=HEARTBEAT,
-            stalled_worker_timeout=3 * STALLED,
+            stalled_worker_timeout=FORGET,
             fetch_job_polling_interval=POLL,
             delete_jobs="always",
             install_signal_handlers=False,
         )
 
     @asynccontextmanager
-    async def open(self, migrates: bool = False) -> AsyncIterator["Database"]:
+    async def connect(self, migrates: bool = False) -> AsyncIterator["Database"]:
         """Connect, and create the tables if there are none; refuse those of another version or, with `migrates`,
         recreate them."""
-        await self.connector.retry(self._try_to_connect)
+        await self.retry(self._try_to_connect)
         async with self.app.open_async():
             try:
                 await self.transact(_prepare_tables, migrates)
-            except psycopg.errors.InsufficientPrivilege as error:
-                raise UserError(f"PostgreSQL refuses: {one_line(str(error.diag.message_primary), 300)}", HINT) from None
+            except psycopg.Error as error:
+                raise _refusal(error) from None
             yield self
 
     async def _try_to_connect(self) -> None:
@@ -213,15 +199,15 @@ class Database:
         try:
             connection = await psycopg.AsyncConnection.connect(self._url, connect_timeout=int(STATEMENT_TIMEOUT))
         except psycopg.OperationalError as error:
-            message = one_line(str(error), 300)
-            if any(word in message.lower() for word in REFUSALS) and "no such file" not in message.lower():
-                raise UserError(f"PostgreSQL refuses: {message}", HINT) from None
+            message = str(error).lower()
+            if any(word in message for word in REFUSALS) and "no such file" not in message:
+                raise _refusal(error) from None
             raise
-        version = connection.info.server_version // 10000
         await connection.close()
-        if version < OLDEST_SERVER:
-            message = f"PostgreSQL {version} is too old: the fleet needs {OLDEST_SERVER} or newer"
-            raise UserError(message, "upgrade the server")
+
+
+def _refusal(error: psycopg.Error) -> UserError:
+    return UserError(f"PostgreSQL refuses: {one_line(error.diag.message_primary or str(error), 300)}", HINT)
 
 
 async def fetch_all(connection: Transaction, query: str, *values: object) -> list[tuple[Any, ...]]:
@@ -245,11 +231,13 @@ async def _prepare_tables(connection: Transaction, migrates: bool) -> None:
         if layout > LAYOUT:
             raise UserError("this database belongs to a newer ralph", "upgrade ralph on this machine")
         if not migrates:
-            other = "an older ralph" if layout < LAYOUT else "another version of Procrastinate"
             hint = "stop all workers, then run: ralph worker --migrate"
-            raise UserError(f"the tables of this database belong to {other}", hint)
+            raise UserError("the tables of this database belong to another ralph or Procrastinate", hint)
+        if layout < LAYOUT and await fetch_all(connection, "SELECT 1 FROM ralph_works WHERE is_open"):
+            hint = "finish it with the ralph that started it, then run: ralph worker --migrate"
+            raise UserError("a backlog is still open in this database", hint)
         if layout < LAYOUT:
-            await _drop_tables(connection)
+            await connection.execute("DROP TABLE ralph_fleet, ralph_events, ralph_works, ralph_workers CASCADE")
     await connection.execute(TABLES)
     await connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}")
     await connection.execute(SchemaManager.get_schema())
@@ -257,25 +245,10 @@ async def _prepare_tables(connection: Transaction, migrates: bool) -> None:
     await fetch_all(connection, "INSERT INTO ralph_fleet VALUES (%s, %s)", LAYOUT, _engine_version())
 
 
-async def _drop_tables(connection: Transaction) -> None:
-    """Drop the tables of an older ralph, which contain only finished backlogs."""
-    if await fetch_all(connection, "SELECT 1 FROM ralph_works WHERE is_open"):
-        hint = "finish it with the ralph that started it, then run: ralph worker --migrate"
-        raise UserError("a backlog is still open in this database", hint)
-    await connection.execute("DROP TABLE ralph_fleet, ralph_events, ralph_works, ralph_workers CASCADE")
-
-
 async def migrate(url: str) -> None:
     """Recreate tables of an older version. Workers defer the jobs again from the events."""
-    async with Database(url, ONE_SHOT).open(migrates=True):
+    async with Database(url, ONE_SHOT).connect(migrates=True):
         pass
-
-
-def location(url: str) -> str:
-    """Return where the server is, without the password."""
-    parts = _parse_url(url)
-    host, name = parts.get("host") or os.environ.get("PGHOST") or "localhost", parts.get("dbname") or ""
-    return f"{host}{':' + str(parts['port']) if parts.get('port') else ''}{'/' + str(name) if name else ''}"
 
 
 def resolve_url(given: str | None) -> str:

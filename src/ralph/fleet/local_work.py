@@ -13,21 +13,21 @@ from functools import partial
 from msgspec import Struct
 
 from ralph.backlog import task_worktrees
-from ralph.backlog.backlog_source import BacklogWatch, differences, read_list_at, unreadable_notice
+from ralph.backlog.backlog_source import BacklogWatch, differences, unreadable_notice
 from ralph.backlog.children import StopLevel, TaskProcess, TaskProcesses
 from ralph.backlog.gate import merge_request
 from ralph.backlog.ledger import Audience, JournalLedger, WorkTold, running_summaries
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest
 from ralph.backlog.work_order import TASKS, WorkOrder, assign_task, put_order
 from ralph.core import work_events
-from ralph.core.backlog import Board, GateVerdict, fits, next_batch, next_starts, outcome
+from ralph.core.backlog import GateVerdict, fits, next_batch, outcome
 from ralph.core.model import Outcome
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.work_events import GATE, WorkState, after_merge
 from ralph.errors import UserError
 from ralph.fleet.database import Database
-from ralph.fleet.log import Decide, WorkLog, is_complete, summarize
-from ralph.fleet.steering import decide_action, decide_request
+from ralph.fleet.log import WorkLog, due_jobs, is_complete, summarize
+from ralph.fleet.steering import decide_letter, decide_pause
 from ralph.git.client import Git
 from ralph.git.remote import GitSettings, push_settings, read_settings
 from ralph.store.folder import RunFolder
@@ -35,8 +35,6 @@ from ralph.store.mailbox import Mailbox
 from ralph.store.writer import LineSink
 
 CHILD_POLL = 0.1  # seconds between two looks at a child process
-
-Changes = Callable[[Board], Sequence[WorkTold]]
 
 
 class Clone(Struct, frozen=True):
@@ -69,8 +67,7 @@ class LocalWork:
         self._ledger = JournalLedger(folder, sinks, Redactor(secret_values(os.environ)))
         self._mailbox = Mailbox(folder.path)
         self._push_settings: GitSettings
-        self._was_paused = False  # in the mailbox
-        self._are_paused = False  # the loops here
+        self._is_paused = False  # in the mailbox
         self._stack = ExitStack()
         self._watch = BacklogWatch(order.source, order.workspace)
         self._audience = Audience(order, folder, is_quiet=is_quiet, notifies=brings)
@@ -82,7 +79,7 @@ class LocalWork:
         (self.folder.path / TASKS).mkdir(exist_ok=True)
         self._ledger.open()
         self._stack.callback(self._ledger.close)
-        self._was_paused = self._mailbox.read().is_paused
+        self._is_paused = self._mailbox.read().is_paused
         self._push_settings = push_settings(read_settings(self.clone.home))
         self._audience.begin(self._stack)
         self._audience.attend(self._ledger, self._stack)
@@ -98,48 +95,43 @@ class LocalWork:
     async def update(self) -> WorkState:
         """Read what other machines wrote, and react: stop children, copy events, pass on requests."""
         state = await self.log.refresh()
-        self._steer_children(state)
+        self._stop_children(state)
         if not state.finished:
-            await self._pass_requests(state)
+            await self._pass_requests()
         lines, self.log.new_lines = self.log.new_lines, []
         happened = await asyncio.to_thread(self._ledger.copy_lines, lines)
         if any(isinstance(event, work_events.TaskMerged) for event in happened):
             await asyncio.to_thread(self._clean_up)
         if self.brings and not state.finished:
-            await self.reread()
+            await self._reread()
         await asyncio.to_thread(self._audience.tick)
         return state
 
-    def _steer_children(self, state: WorkState) -> None:
-        """Stop children whose task is over, withdrawn or taken over; pause and continue the others."""
+    def _stop_children(self, state: WorkState) -> None:
+        """Stop children whose task is over, withdrawn or taken over."""
         for key, child in self.children.running.items():
             job = state.board.jobs.get(key)
             if state.finished or (job is not None and job.state == "withdrawn"):
                 child.request_stop(StopLevel.AFTER_TURN)
             elif state.holders.get(key) != child.holder:
                 child.request_stop(StopLevel.NOW)
-        if state.board.is_paused != self._are_paused:
-            self._are_paused = state.board.is_paused
-            self.children.pause(state.board, self._are_paused)
 
-    async def _pass_requests(self, state: WorkState) -> None:
-        """Write the requests that people made on this machine to the log, and copy the log's pause to the mailbox.
-
-        This comes before events are copied: otherwise a pause that is displayed could not be ended at once.
+    async def _pass_requests(self) -> None:
+        """Write the requests that people made on this machine to the log. The mailbox and the loops here are paused if
+        the log is, before anyone can see it in the copy of the events.
         """
-        decisions: list[Decide] = []
         for request in self._mailbox.take(TASK_REQUEST, TaskRequest):
-            decisions.append(partial(decide_request, request))
-        is_paused, before = state.board.is_paused, self._was_paused
-        self._was_paused = self._mailbox.read().is_paused
-        if before != self._was_paused != is_paused:
-            decisions.append(partial(decide_action, "pause" if self._was_paused else "resume"))
-        elif self._was_paused != is_paused:
-            self._mailbox.pause() if is_paused else self._mailbox.unpause()
-            self._was_paused = is_paused
-        for decide in decisions:
             with suppress(UserError):  # it is too late for that, as the display will show
-                await self.log.append(self.clone.name, decide)
+                await self.log.append(self.clone.name, partial(decide_letter, request))
+        state, requested = self.log.state, self._mailbox.read().is_paused
+        if requested != self._is_paused:
+            state = await self.log.append(self.clone.name, partial(decide_pause, requested))
+        is_paused = state.board.is_paused
+        if is_paused != requested:
+            self._mailbox.pause() if is_paused else self._mailbox.unpause()
+        if is_paused != self._is_paused:
+            self._is_paused = is_paused
+            self.children.pause(state.board, is_paused)
 
     def _clean_up(self) -> None:
         """Remove what merged tasks left here, and tick them in the list if it is here."""
@@ -165,11 +157,9 @@ class LocalWork:
         """Run a task's loop, if it is still its turn."""
 
         def start(state: WorkState) -> list[WorkTold]:
+            if key in self.children.running or key not in due_jobs(state):  # one that was taken from us is about to end
+                return []
             board = state.board
-            if key in self.children.running:  # it was taken from us, and its process is about to end
-                return []
-            if key not in board.jobs or state.finished or key not in next_starts(board):
-                return []
             run, attempt = assign_task(
                 self.order,
                 self.folder,
@@ -195,12 +185,10 @@ class LocalWork:
         """Merge what is ready until nothing is left, unless another job has the gate; check the target first."""
 
         def start(state: WorkState) -> list[WorkTold]:
-            if GATE in self.children.running:  # it was taken from us, and its process is about to end
-                return []
-            if state.holders.get(GATE, holder) != holder or state.finished or state.board.is_paused:
+            if GATE in self.children.running or GATE not in due_jobs(state):
                 return []
             batch = next_batch(state.board) if state.opened else ()
-            return [work_events.GateStarted(batch)] if batch or not (state.opened or is_complete(state)) else []
+            return [] if is_complete(state) else [work_events.GateStarted(batch)]
 
         state = self.log.state
         while not self.clone.stopping.is_set():
@@ -219,34 +207,16 @@ class LocalWork:
                 await asyncio.to_thread(task_worktrees.clear_remote, self.order, self.clone.home)
             await self.log.append(holder, _finish)
 
-    async def reread(self) -> None:
-        """Apply edits of the list: here if this machine brought it, otherwise on the target."""
+    async def _reread(self) -> None:
+        """Apply edits of the list."""
         try:
-            changes = await asyncio.to_thread(self._read_list)
+            content = await asyncio.to_thread(self._watch.reread)
         except UserError as error:
             notice = unreadable_notice(error)
             await self.log.append(self.clone.name, lambda state: [notice])
         else:
-            if changes:
-                await self.log.append(self.clone.name, lambda state: changes(state.board))
-
-    def _read_list(self) -> Changes | None:
-        """Return a function that compares the list with the board, if the list has changed.
-
-        If another machine brought the list, return one that adds the tasks that are new on the target.
-        """
-        order, home = self.order, self.clone.home
-        if self.brings:
-            content = self._watch.reread()
-            return partial(differences, reading=content) if content else None
-        if not order.source.paths:
-            return None
-        assert order.remote is not None
-        order.remote.fetch(home)
-        then, now = (read_list_at(commit, order.source, home).tasks for commit in (order.base, order.target_ref))
-        known = {task.key for task in then}
-        added = [work_events.TaskListed(task) for task in now if task.key not in known and not task.done]
-        return lambda board: [event for event in added if event.task.key not in board.jobs]
+            if content:
+                await self.log.append(self.clone.name, lambda state: differences(state.board, content))
 
     async def _exit_of(self, child: TaskProcess) -> TaskProcess:
         """Wait until the child exits, and return it."""

@@ -8,14 +8,14 @@ before it does anything, so a job too many does no harm, and a missing one is de
 import asyncio
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from procrastinate import exceptions
-from procrastinate.jobs import Status
 from psycopg.rows import class_row
 
 from ralph.backlog.backlog_content import BacklogContent
@@ -26,12 +26,12 @@ from ralph.core.backlog import FINISHED_STATES, GateVerdict, exceeded_limit, is_
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.work_events import GATE, WorkState, copy_state, next_state, work_summary
 from ralph.errors import UserError
-from ralph.fleet.database import LOCK, STALLED, Database, Transaction, fetch_all
+from ralph.fleet.database import FORGET, LOCK, STALLED, Database, Transaction, fetch_all
 from ralph.store.journal import decode_entry
 from ralph.store.writer import Writer
 
 TASK, MERGE, TICK = "ralph.task", "ralph.merge", "ralph.tick"  # the engine's tasks
-FORGET_WORKER = "7 days"  # after which a silent worker is deleted
+Row = TypeVar("Row")
 
 
 def queue_name(task: str, repository: str) -> str:
@@ -57,6 +57,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     By backlog run, `spending` is the cost of each loop that ran here at that heartbeat, by the loop's run.
     """
 
+    id: int
     name: str
     slots: int
     repository: str
@@ -69,26 +70,26 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
         return self.silence < STALLED
 
 
+async def load_rows(connection: Transaction, kind: type[Row], query: str, *values: object) -> list[Row]:
+    cursor = connection.cursor(row_factory=class_row(kind))
+    return await (await cursor.execute(query, values)).fetchall()
+
+
 async def list_works(connection: Transaction, where: str = "true", *values: object) -> list[WorkRow]:
     """Return the backlog runs, oldest first."""
-    query = f"SELECT {', '.join(WorkRow.__struct_fields__)} FROM ralph_works WHERE {where} ORDER BY id"
-    cursor = connection.cursor(row_factory=class_row(WorkRow))
-    return await (await cursor.execute(query, values)).fetchall()
+    columns = ", ".join(WorkRow.__struct_fields__)
+    return await load_rows(connection, WorkRow, f"SELECT {columns} FROM ralph_works WHERE {where} ORDER BY id", *values)
 
 
 async def list_workers(connection: Transaction) -> list[WorkerRow]:
     """Return every worker that has not left."""
-    query = (
-        "SELECT name, slots, repository, brings, spending, extract(epoch FROM now() - seen)::float8 AS silence "
-        "FROM ralph_workers ORDER BY name, id"
-    )
-    cursor = connection.cursor(row_factory=class_row(WorkerRow))
-    return await (await cursor.execute(query)).fetchall()
+    columns = "id, name, slots, repository, brings, spending, extract(epoch FROM now() - seen)::float8 AS silence"
+    return await load_rows(connection, WorkerRow, f"SELECT {columns} FROM ralph_workers ORDER BY name, id")
 
 
 async def register_worker(connection: Transaction, name: str, slots: int, repository: str) -> int:
     """Add a worker, and return its id. Forget those that have been silent for a week."""
-    await fetch_all(connection, f"DELETE FROM ralph_workers WHERE seen < now() - interval '{FORGET_WORKER}'")
+    await fetch_all(connection, f"DELETE FROM ralph_workers WHERE seen < now() - interval '{FORGET} seconds'")
     query = "INSERT INTO ralph_workers (name, slots, repository) VALUES (%s, %s, %s) RETURNING id"
     ((number,),) = await fetch_all(connection, query, name, slots, repository)
     return int(number)
@@ -238,29 +239,20 @@ async def _find_same(connection: Transaction, order: WorkOrder) -> WorkRow | Non
     return None
 
 
-async def delete_stalled_jobs(database: Database, own: Collection[int | None]) -> None:
-    """Delete the jobs of silent workers. `own` are the engine's workers in this process."""
-    manager = database.app.job_manager
-    if time.monotonic() - database.connector.was_away <= STALLED:  # every heartbeat is old
+async def check_work(database: Database, log: WorkLog) -> None:
+    """Queue the tasks of silent workers, end the backlog run at its limits, and defer jobs that are missing."""
+    if time.monotonic() - database.was_away <= STALLED:  # every heartbeat is old
         return
-    for job in await manager.get_stalled_jobs(seconds_since_heartbeat=STALLED):
-        if job.worker_id not in own:
-            with suppress(exceptions.ConnectorException):  # another worker was faster
-                await manager.finish_job(job, Status.FAILED, delete_job=True)
-
-
-async def check_work(database: Database, log: WorkLog, workers: Sequence[WorkerRow]) -> None:
-    """Queue the tasks whose job is gone, end the backlog run at its limits, and defer jobs that are missing."""
-    held = dict((await log.refresh()).holders)
-    alive = {str(job.id) for job in await database.app.job_manager.list_jobs_async(status="doing")}
-    lost = {key: by for key, by in held.items() if by.rpartition("/")[2] not in alive}
+    held = dict(log.state.holders)  # by workers that have registered before
+    workers = await database.transact(list_workers)
+    present = {str(one.id) for one in workers if one.is_present}
+    lost = {key: by for key, by in held.items() if by.rpartition("/")[2].partition(".")[0] not in present}
     costs = [cost for one in workers for cost in one.spending.get(log.work, {}).items()]
 
     def check(state: WorkState) -> list[WorkTold]:
-        gone = [key for key, by in lost.items() if state.holders.get(key) == by]
-        tasks = [(key, lost[key].partition("/")[0]) for key in gone if key != GATE]
-        queued = [work_events.TaskQueued(key, f"worker {worker} is gone") for key, worker in tasks]
-        closed = [work_events.GateFinished(GateVerdict())] if GATE in gone else []
+        gone = {key: by.rpartition("/")[0] for key, by in lost.items() if state.holders.get(key) == by}
+        closed = [work_events.GateFinished(GateVerdict())] if gone.pop(GATE, None) else []
+        queued = [work_events.TaskQueued(key, f"worker {name} is gone") for key, name in gone.items()]
         return [*queued, *closed, *_check_limits(state, costs)]
 
     await log.append(TICK, check)

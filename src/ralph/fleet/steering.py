@@ -36,6 +36,19 @@ def decide_request(request: TaskRequest, state: WorkState) -> list[WorkTold]:
     return [*_reopen(state), *events] if request.kind == "retry" else [*events]
 
 
+def decide_letter(request: TaskRequest, state: WorkState) -> list[WorkTold]:
+    """Like `decide_request`, for a request from a mailbox: its task may have started since. It then starts again, with
+    the note."""
+    if request.note and request.key in state.board.working:
+        return [work_events.TaskQueued(request.key, "a person left a note", request.note)]
+    return decide_request(request, state)
+
+
+def decide_pause(is_paused: bool, state: WorkState) -> list[WorkTold]:
+    """Return the event that pauses a backlog run, or lets it continue."""
+    return [] if state.finished or is_paused == state.board.is_paused else [work_events.WorkPaused(is_paused)]
+
+
 def decide_action(action: str, state: WorkState) -> list[WorkTold]:
     """Return the events that pause, resume or stop a backlog run. One that is over can be resumed."""
     if state.finished and action == "resume":
@@ -44,8 +57,7 @@ def decide_action(action: str, state: WorkState) -> list[WorkTold]:
         raise UserError("this backlog run is over", "`ralph work resume` continues it")
     if action == "stop":
         return [summarize(state, "interrupted", "stopped by a person", 130)]
-    pauses = action == "pause"
-    return [work_events.WorkPaused(pauses)] if pauses != state.board.is_paused else []
+    return decide_pause(action == "pause", state)
 
 
 def _reopen(state: WorkState) -> list[WorkTold]:

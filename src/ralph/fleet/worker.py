@@ -6,11 +6,10 @@
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec
 
 from msgspec.structs import replace
 from procrastinate import JobContext
@@ -34,8 +33,6 @@ from ralph.fleet.log import (
     add_work,
     age,
     check_work,
-    delete_stalled_jobs,
-    list_workers,
     list_works,
     queue_name,
     register_worker,
@@ -50,8 +47,6 @@ from ralph.store.writer import enlist
 SECRETS = (database.VARIABLE, "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")  # not for loops and checks
 GATE_JOBS = 20  # gates and ticks at once: they mostly wait
 EVERY_3_SECONDS = "* * * * * */3"
-LIST_INTERVAL = 60  # seconds between two looks at a list whose machine is gone; a multiple of 3
-P = ParamSpec("P")
 
 
 class Worker:
@@ -75,7 +70,6 @@ class Worker:
         self._brought = ""  # the backlog run that this worker brings
         self._failure: Exception | None = None
         self._stopping, self._drained = asyncio.Event(), asyncio.Event()
-        self._engines: list[engine_worker.Worker] = []
         self._home: Git
         self._clone: Clone
         self._interrupt: Interrupt
@@ -95,24 +89,19 @@ class Worker:
                 return 130
 
     async def _run(self, order: WorkOrder | None, content: BacklogContent | None, once: bool) -> int:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(_report_to_asyncio)
-        loop.add_reader(self._interrupt.fileno(), self._on_signal)
-        try:
-            async with self._database.open():
-                self._id = await self._database.transact(register_worker, self._name, self._slots, self._repository)
-                env = {name: value for name, value in os.environ.items() if name not in SECRETS}
-                self._clone = Clone(self._name, self._home, env, self._stopping)
-                try:
-                    if order is not None and content is not None:
-                        await self._bring(order, content)
-                    else:
-                        self._say(f"worker {self._name} ({self._slots} at a time) looks for work")
-                    await self._work(once)
-                finally:
-                    await self._leave()
-        finally:
-            loop.remove_reader(self._interrupt.fileno())
+        asyncio.get_running_loop().add_reader(self._interrupt.fileno(), self._on_signal)
+        async with self._database.connect():
+            self._id = await self._database.transact(register_worker, self._name, self._slots, self._repository)
+            env = {name: value for name, value in os.environ.items() if name not in SECRETS}
+            self._clone = Clone(self._name, self._home, env, self._stopping)
+            try:
+                if order is not None and content is not None:
+                    await self._bring(order, content)
+                else:
+                    self._say(f"worker {self._name} ({self._slots} at a time) looks for work")
+                await self._work(once)
+            finally:
+                await self._leave()
         finished = self._works[self._brought].log.state.finished if self._brought in self._works else None
         if finished is None:
             return 130 if self._interrupt.level else 0
@@ -136,21 +125,21 @@ class Worker:
 
     async def _work(self, once: bool) -> None:
         """Run the engine's workers until there is a reason to stop, then let them finish their jobs."""
-        app, make_engine = self._database.app, self._database.make_engine
-        for name, act in ((TASK, LocalWork.run_task), (MERGE, LocalWork.merge)):
-            app.task(name=name, pass_context=True)(self._guard(partial(self._run_job, act)))
+        app = self._database.app
         queues = [queue_name(task, self._repository) for task in (TASK, MERGE, TICK)]
-        tick = app.task(name=TICK, queue=queues[2], queueing_lock=queues[2])(self._guard(self._tick))
+        for name, act in ((TASK, LocalWork.run_task), (MERGE, LocalWork.merge)):
+            app.task(name=name, pass_context=True)(partial(self._run_job, act))
+        tick = app.task(name=TICK, queue=queues[2], queueing_lock=queues[2])(self._tick)
         app.periodic(cron=EVERY_3_SECONDS, periodic_id=self._repository)(tick)
-        self._engines = [
-            make_engine(queues[:1], self._slots, self._name),
-            make_engine(queues[1:], GATE_JOBS, self._name),
+        engines = [
+            self._database.make_engine(queues[:1], self._slots, self._name),
+            self._database.make_engine(queues[1:], GATE_JOBS, self._name),
         ]
-        serving = [asyncio.create_task(self._guard(self._serve)(engine)) for engine in self._engines]
-        watching = [asyncio.create_task(self._guard(part)()) for part in (self._beat, partial(self._follow, once))]
+        serving = [asyncio.create_task(self._guard(self._serve(engine))) for engine in engines]
+        watching = [asyncio.create_task(self._guard(part)) for part in (self._beat(), self._follow(once))]
         await self._stopping.wait()
         self._stop(StopLevel.AFTER_TURN)
-        for engine in self._engines:  # they take no new jobs; the running ones end with their children
+        for engine in engines:  # they take no new jobs; the running ones end with their children
             engine.stop()  # type: ignore[no-untyped-call]
         await asyncio.wait(serving)
         self._drained.set()
@@ -158,19 +147,15 @@ class Worker:
         if self._failure:
             raise self._failure
 
-    def _guard(self, part: Callable[P, Awaitable[None]]) -> Callable[P, Coroutine[Any, Any, None]]:
-        """End this process if one of its parts fails: the engine would only log an error in a job."""
-
-        async def run(*args: P.args, **kwargs: P.kwargs) -> None:
-            try:
-                await part(*args, **kwargs)
-            except DatabaseAway:
-                pass
-            except Exception as error:  # noqa: BLE001 (`_work` raises it)
-                self._failure = self._failure or error
-                self._stopping.set()
-
-        return run
+    async def _guard(self, part: Awaitable[None]) -> None:
+        """End this process if a part of it fails: the engine would only log an error in a job."""
+        try:
+            await part
+        except DatabaseAway:
+            pass
+        except Exception as error:  # noqa: BLE001 (`_work` raises it)
+            self._failure = self._failure or error
+            self._stopping.set()
 
     async def _serve(self, engine: engine_worker.Worker) -> None:
         """Run an engine worker. It stops if one of its side tasks fails, for example because it cannot parse a
@@ -185,17 +170,12 @@ class Worker:
     ) -> None:
         """Do a job of a backlog run that is open here. If it is not open yet, `tick` defers the job again."""
         if work in self._works and not self._stopping.is_set():
-            await act(self._works[work], f"{self._name}/{context.job.id}", key)
+            await self._guard(act(self._works[work], f"{self._name}/{self._id}.{context.job.id}", key))
 
     async def _tick(self, timestamp: int) -> None:
         """Look after the backlog runs of this repository, in case anything is missing."""
-        await delete_stalled_jobs(self._database, {engine.worker_id for engine in self._engines})
-        workers = await self._database.transact(list_workers)
-        watched = {one.brings for one in workers if one.is_present}
-        for work, local in [*self._works.items()]:
-            await check_work(self._database, local.log, workers)
-            if work not in watched and timestamp % LIST_INTERVAL == 0:
-                await local.reread()
+        for local in [*self._works.values()]:
+            await self._guard(check_work(self._database, local.log))
 
     async def _beat(self) -> None:
         """Tell the others that this worker is there, and what its loops cost."""
@@ -203,10 +183,6 @@ class Worker:
         while not self._drained.is_set():
             spending = {work: local.spending for work, local in self._works.items() if local.children.running}
             await self._database.transact(fetch_all, query, Jsonb(spending), self._id)
-            if self._stopping.is_set():  # the engine sends no heartbeats while it waits for its last jobs
-                for engine in self._engines:
-                    if engine.worker_id is not None:
-                        await self._database.app.job_manager.update_heartbeat(engine.worker_id)
             await self._sleep(database.HEARTBEAT)
 
     async def _follow(self, once: bool) -> None:
@@ -237,7 +213,7 @@ class Worker:
     def _stop(self, level: int) -> None:
         """Take no more jobs, stop the children, and stop waiting for a database that is away."""
         self._stopping.set()
-        self._database.connector.timeout = database.QUIT_TIMEOUT
+        self._database.timeout = database.QUIT_TIMEOUT
         for local in self._works.values():
             local.children.request_stop(level)
 
@@ -298,9 +274,3 @@ class Worker:
     def _say(self, text: str) -> None:
         if not self._is_quiet:
             print(f"ralph: {one_line(text, 2000)}", file=sys.stderr, flush=True)
-
-
-def _report_to_asyncio(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log an unhandled error, unless the engine's tasks ended because the database is away."""
-    if not isinstance(context.get("exception"), DatabaseAway):
-        loop.default_exception_handler(context)

@@ -220,12 +220,10 @@ def discard(values: Values, words: list[str]) -> int:
         with Interrupt(lambda: None) as interrupt:
             kept = discard_work(run, interrupt)
         control.dismiss(run)
-        for branch, kept_as in kept:
-            print(f"{branch} is gone. To restore it: git branch {branch} {kept_as}")
-        return 0
-    kept_as = discard_run(run)
-    print(f"{run.facts.branch} and its worktree are gone.")
-    print(f"To restore it: git branch {run.facts.branch} {kept_as}")
+    else:
+        kept = [(run.facts.branch, discard_run(run))]
+    for branch, kept_as in kept:
+        print(f"{branch} is gone. To restore it: git branch {branch} {kept_as}")
     return 0
 
 
@@ -240,14 +238,12 @@ def rewind(values: Values, words: list[str]) -> int:
     run, number = run_and_number(values, words)
     if number is None:
         raise UserError("no iteration given", "ralph rewind N; 0 is the state before the first")
-    notices: list[str] = []
-    done = rewind_run(run, number, notices.append)
+    done = rewind_run(run, number, lambda notice: print(cleaned(notice), file=sys.stderr))
     state = f"after iteration {number}" if number else "before the first iteration"
     print(f"{plural(done.files, 'file')} changed: this is the state {state} of run {run.id}.", file=sys.stderr)
     for missed in done.missed:
         print(f"Not restored: {missed}.", file=sys.stderr)
     print(f"The state before the rewind is saved as {done.kept_as}.", file=sys.stderr)
-    print(*(cleaned(one) for one in notices), sep="\n", end="\n" if notices else "", file=sys.stderr)
     return 0
 
 
@@ -273,10 +269,7 @@ def clean(values: Values, words: list[str]) -> int:
     found = find_leftovers(parse_duration(values.get("older_than", OLDER)), below=below)
     going = [one for one in found if not one.kept]
     for one in found:
-        if one.kept:
-            _say("stays", one, one.kept)
-    for one in going:
-        _say("goes", one)
+        _say(one)
     if not going:
         print(f"nothing to delete that is older than {values.get('older_than', OLDER)}")
         return 0
@@ -289,15 +282,18 @@ def clean(values: Values, words: list[str]) -> int:
             return 0
     stayed = remove_leftovers(going)
     for one in stayed:
-        _say("stays", one, one.kept)
+        _say(one)
     print(f"{len(going) - len(stayed)} deleted")
     return 1 if stayed else 0
 
 
-def _say(verb: str, one: Leftover, why: str = "") -> None:
+def _say(one: Leftover) -> None:
+    """Print whether a leftover stays, and why, or goes."""
     run = one.run
     what = f"{run.id}  {run.state}  {cleaned(run.facts.workspace)}" if run else cleaned(one.place)
-    print(f"{verb:<5}  {what}  {_size(one.size)}" + (f"\n       {cleaned(why)}" if why else ""))
+    print(f"{'stays' if one.kept else 'goes':<5}  {what}  {_size(one.size)}")
+    if one.kept:
+        print(f"       {cleaned(one.kept)}")
 
 
 def _size(number: int) -> str:

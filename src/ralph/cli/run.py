@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from ralph.agents import find as find_agent
 from ralph.cli.request import Parsed, Shown, explain, no_goal, parse_request, read_piped_goal
-from ralph.cli.table import command, confirm, is_terminal
+from ralph.cli.table import command, confirm, is_terminal, needs_extra
 from ralph.core.events import Notice
 from ralph.core.model import Rule, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, listed, nickname
-from ralph.errors import UserError, complain, to_install
+from ralph.errors import UserError, complain
 from ralph.planning.plans import with_tasks
 from ralph.process.keeper import Keeper
 from ralph.process.signals import ANNOUNCEMENT, Deadline, Interrupt, interrupt_on_signals
@@ -147,13 +147,10 @@ def has_usable_terminal() -> bool:
 
 def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
     """Open the TUI and return when the user leaves. `given` are options for every run that is started there."""
-    try:
-        import textual  # noqa: F401 (an optional extra)
-    except ModuleNotFoundError:
-        raise UserError("the TUI needs textual, which is not installed", to_install("tui")) from None
-    from ralph.tui.app import RalphApp
-    from ralph.tui.draw import tui_style
-    from ralph.tui.tui_state import TuiState
+    with needs_extra("the TUI", "tui"):
+        from ralph.tui.app import RalphApp
+        from ralph.tui.draw import tui_style
+        from ralph.tui.tui_state import TuiState
 
     state = TuiState(place.resolve(), given)
     app = RalphApp(state, tui_style(sys.stdout))

@@ -51,10 +51,8 @@ def tell(values: Values, words: list[str]) -> int:
     questions = control.tell(run, text)
     if questions:
         print(f"answered: {one_line(questions[0].text)}")
-    notes = run.pending_notes(len(Mailbox(run.place).read().notes))
-    carries = "carries it" if notes == 1 else f"carries it and {notes - 1} more"
-    later = f"run {run.id} is not running; its next prompt {carries} after `ralph resume {run.id}`"
-    print(f"the next prompt of run {run.id} {carries}" if run.is_alive else later)
+    later = f"run {run.id} is not running; its next prompt carries it after `ralph resume {run.id}`"
+    print(f"the next prompt of run {run.id} carries it" if run.is_alive else later)
     for question in questions[1:]:
         print(f"still asked: {one_line(question.text)}")
     return 0

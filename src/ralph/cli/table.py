@@ -6,7 +6,8 @@ named in `MODULES`, and is imported when the command is used.
 
 import difflib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,7 +16,7 @@ import click
 from msgspec.json import encode
 
 from ralph.core.text import escaped, nickname
-from ralph.errors import UserError
+from ralph.errors import UserError, to_install
 from ralph.run.command_options import DIRECTORY
 from ralph.run.options import COMPATIBILITY, Option, OptionCommand, Values, option_values
 
@@ -231,6 +232,19 @@ def folder_of(values: Values) -> Path:
     if not folder.is_dir():
         raise UserError(f"folder not found: {folder}", "name a workspace with -C DIR")
     return folder.resolve()
+
+
+@contextmanager
+def needs_extra(what: str, extra: str) -> Iterator[None]:
+    """Name the optional extra to install if an import inside this block fails."""
+    try:
+        yield
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == "ralph":
+            raise
+        problem = f"{what} needs {missing}, which is not installed" if missing else f"{what}: {error}"
+        raise UserError(problem, to_install(extra)) from None
 
 
 def is_terminal(*streams: TextIO | None) -> bool:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ralph.cli.request import one_run
 from ralph.cli.run import has_usable_terminal, open_screen
-from ralph.cli.table import DIRECTORY, JSON, Values, command, print_objects
+from ralph.cli.table import DIRECTORY, JSON, Values, command, needs_extra, print_objects
 from ralph.cli.work import show_work
 from ralph.core.text import clean, escaped
-from ralph.errors import UserError, to_install
+from ralph.errors import UserError
 from ralph.history.feed import history_now
 from ralph.history.overview import runs_now
 from ralph.run.options import Option
@@ -150,9 +150,6 @@ def _print_events(run: Listed, lines: Iterator[bytes], values: Values) -> int:
     return read
 
 
-WEB_PACKAGES = ("anyio", "h11", "segno", "starlette", "uvicorn")
-
-
 @command(words="[PATH]")
 def ui(values: Values, words: list[str]) -> int:
     """Watch and steer runs in the terminal, and start new ones in PATH.
@@ -190,13 +187,8 @@ def serve(values: Values, words: list[str]) -> int:
     allows a browser to look, steer (tell, answer, pause, resume, stop), or do everything (start: also accept, discard,
     retry, rewind); --allow caps all links. Only this machine can connect: from elsewhere use an ssh tunnel, a
     mesh VPN or a proxy (--name). Runs continue without the web UI."""
-    try:
+    with needs_extra("the web UI", "web"):
         from ralph.web import listening
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in WEB_PACKAGES:
-            raise
-        raise UserError(f"the web UI needs {missing}, which is not installed", to_install("web")) from None
 
     port, bind = values.get("port"), values.get("bind", "127.0.0.1")
     if port is not None and not 0 <= port <= 65535:

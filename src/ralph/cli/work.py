@@ -33,12 +33,12 @@ from ralph.backlog.work_order import (
 )
 from ralph.cli.request import Shown, loop_settings
 from ralph.cli.run import confirm_settings
-from ralph.cli.table import Values, command, folder_of, print_objects
+from ralph.cli.table import Values, command, folder_of, needs_extra, print_objects
 from ralph.core import events
 from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, escaped, nickname, one_line
-from ralph.errors import UserError, to_install
+from ralph.errors import UserError
 from ralph.git.client import Git, require_git
 from ralph.git.merging import contribution
 from ralph.git.remote import skipped_push_hook
@@ -321,15 +321,8 @@ def worker(values: Values, words: list[str]) -> int:
 
 def load_fleet() -> ModuleType:
     """Import the fleet's database module, or say which extra is missing."""
-    hint = to_install("fleet")
-    try:
+    with needs_extra("a fleet", "fleet"):
         from ralph.fleet import database
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] in ("psycopg", "psycopg_pool", "procrastinate"):
-            raise UserError(f"a fleet needs {error.name}, which is not installed", hint) from None
-        raise
-    except ImportError as error:  # psycopg without libpq
-        raise UserError(f"a fleet needs psycopg: {error}", hint) from None
     return database
 
 

@@ -109,14 +109,8 @@ def _host_error(hosted: Hosted, path: str, error: str, answer: bytes) -> HostErr
 def find_hosted(repository: Git) -> Hosted:
     """Return the host that the repository is pushed to. If its remote is a folder, only the remote's name is set."""
     remote = _remote(repository)
-    urls = [
-        *_git_lines(repository, "config", "--get", f"remote.{remote}.url"),
-        *_git_lines(repository, "remote", "get-url", remote),
-    ]
-    parsed = [found for url in urls if (found := parse_repository_url(url))]
-    if not parsed:
-        return Hosted("", "", "", remote, repository.deadline)
-    host, owner, name = parsed[0]
+    (url,) = _git_lines(repository, "remote", "get-url", remote)[:1] or [""]
+    host, owner, name = parse_repository_url(url) or ("", "", "")
     return Hosted(host, owner, name, remote, repository.deadline)
 
 
@@ -331,24 +325,14 @@ def fetch_issue(word: str, repository: Git, with_comments: bool = False) -> Issu
         raise UserError(f"#{number} is a pull request, not an issue", "name the issue that it is about")
     body = str(found.get("body") or "")
     if with_comments:
-        body += "".join(_comments(hosted, number))
+        comments = hosted.api(f"issues/{number}/comments?per_page=100")
+        for one in comments if isinstance(comments, list) else ():
+            who = one.get("user") or {}
+            body += f"\n\nComment by {who.get('login', 'someone')}:\n{one.get('body') or ''}"
     if len(body) > MAX_TEXT:
-        size = f"{len(body) / 1e6:.1f} MB" if len(body) >= 1e5 else f"{len(body)} characters"
-        raise UserError(f"issue {number} is too long: {size} of text", "summarise it in a file: -f FILE")
+        raise UserError(f"issue {number} is too long: {len(body) / 1e6:.1f} MB", "summarise it in a file: -f FILE")
     url = str(found.get("html_url") or "")
     return Issue(number=number, path=hosted.path, title=found["title"], body=body, url=url)
-
-
-def _comments(hosted: Hosted, number: int) -> list[str]:
-    comments: list[str] = []
-    for page in range(1, 11):
-        some: Any = hosted.api(f"issues/{number}/comments?per_page=100&page={page}")
-        for one in some if isinstance(some, list) else ():
-            who = one.get("user") or {}
-            comments.append(f"\n\nComment by {who.get('login', 'someone')}:\n{one.get('body') or ''}")
-        if not isinstance(some, list) or len(some) < 100:
-            break
-    return comments
 
 
 def _find_issue(word: str, repository: Git) -> tuple[Hosted, int]:

@@ -110,7 +110,6 @@ class Commits:
     ) -> None:
         self._scm, self._agent, self._context = scm, agent, context
         self._trees, self._workspace, self._finished = trees, workspace, finished
-        self._before: set[bytes] = set()
         self._is_git = Path(parse_command(scm.command)[0]).stem.lower() == "git"
 
     def begin(self) -> None:
@@ -119,12 +118,10 @@ class Commits:
             tell_skipped_hook(self._context)
         if self._scm.all or "commit" not in self._scm.tasks:
             return
-        before = self._trees.changed_before()
-        if before:
+        if before := self._trees.changed_before():
             names = listed([display_path(path) for path in before], 5)
-            said = f"changed before the run, and kept out of its commits: {names} (--commit=all takes all)"
-            self._context.tell(events.Notice(said))
-        self._before = {*before}
+            said = "changed before the run, and kept out of its commits unless the run changes it as well"
+            self._context.tell(events.Notice(f"{said}: {names} (--commit=all takes all)"))
 
     def make(self, run: Run, iteration: Iteration) -> Usage | None:
         context = self._context
@@ -144,10 +141,6 @@ class Commits:
         if why:
             context.tell(events.ScmFinished(iteration.number, tasks[0], False, why))
             return usage
-        for name in sorted({*(only or ())} & self._before):
-            self._before.discard(name)  # report it only once
-            text = "was also changed before the run: the commit contains all of its changes"
-            context.tell(events.Notice(f"{clean(display_path(name))} {text}"))
         run_one = partial(
             run_task,
             self._scm.command,

@@ -140,10 +140,8 @@ def _import_rule(path: str, workspace: Path) -> Rule:
     hint = "name it as package.module:name, and install its package where ralph is installed"
     if not module or not name:
         raise UserError(f"rules: {path!r} names no rule", hint)
-    here, before = os.path.realpath(workspace), sys.path[:]
-    sys.path[:] = [entry for entry in before if entry and not _is_editable(os.path.realpath(entry), here)]
     try:
-        _refuse_editable(module.partition(".")[0], here, hint)
+        _refuse_editable(module.partition(".")[0], os.path.realpath(workspace), hint)
         rule = getattr(import_module(module), name)
     except UserError:
         raise
@@ -152,16 +150,13 @@ def _import_rule(path: str, workspace: Path) -> Rule:
         raise UserError(said, hint) from None
     except Exception as error:  # noqa: BLE001 - a user's module may fail in any way
         raise UserError(f"rules: cannot import {path}: {type(error).__name__}: {error}", hint) from None
-    finally:
-        sys.path[:] = before
     if not callable(rule):
         raise UserError(f"rules: {path} is not a function", "a rule takes a run and yields opinions")
     return rule  # type: ignore[no-any-return]
 
 
 def _refuse_editable(package: str, workspace: str, hint: str) -> None:
-    """Raise a UserError if this package would be imported from the workspace by other means than `sys.path`, as after
-    `pip install --editable`."""
+    """Raise a UserError if this package would be imported from the workspace, as after `pip install --editable`."""
     spec = None if package in sys.modules else find_spec(package)
     for place in (spec.origin or "", *(spec.submodule_search_locations or ())) if spec else ():
         if _is_editable(os.path.realpath(place), workspace):

@@ -10,17 +10,8 @@ from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.rules import interruption
 from ralph.core.text import clean, one_line, tail
 from ralph.errors import UserError
-from ralph.forge.host import (
-    HostCheck,
-    Hosted,
-    HostError,
-    PullRequest,
-    find_hosted,
-    list_checks,
-    load_log,
-    load_pull_request,
-    publish_pull_request,
-)
+from ralph.forge import host
+from ralph.forge.host import HostCheck, Hosted, HostError, PullRequest
 from ralph.git.client import Git, user_environment
 from ralph.history.feed import history_of
 from ralph.loop import Parts
@@ -53,7 +44,7 @@ def find_publish_target(request: RunRequest, repository: Git) -> PublishTarget:
     if request.pr != "draft" and not request.settings.verifies:
         hint = 'add a check, --check "CMD", or publish it as a draft: --pr=draft'
         raise UserError("--pr needs something that verifies the work", hint)
-    hosted = find_hosted(repository)
+    hosted = host.find_hosted(repository)
     default = _default_branch(hosted)
     if not default and request.pr == "wait":
         raise UserError(
@@ -105,7 +96,7 @@ class PullRequestPublisher:
         for one in found:
             check = Check(name=f"{self._hosted.host}: {one_line(clean(one.name), 100)}", passed=one.state == "green")
             if not check.passed:
-                log = self._context.redact.text(load_log(self._hosted, one, ERROR_LIMIT))
+                log = self._context.redact.text(host.load_log(self._hosted, one, ERROR_LIMIT))
                 check = replace(check, exit_code=1, head=log, tail=log)
             self._context.tell(events.CheckStarted(check.name), check_finished(check))
             checks.append(check)
@@ -120,7 +111,8 @@ class PullRequestPublisher:
         poll = context.settings.poll_interval or POLL_INTERVAL
         while True:
             try:
-                checks, now = list_checks(self._hosted, self._pushed), load_pull_request(self._hosted, request.number)
+                checks = host.list_checks(self._hosted, self._pushed)
+                now = host.load_pull_request(self._hosted, request.number)
                 looks, errors = looks + 1, 0
                 if not now.is_open and not now.is_merged:
                     hint = "reopen it if it is wanted, then `ralph resume`"
@@ -175,7 +167,7 @@ class PullRequestPublisher:
             return PullRequest(number=0, url="")
         body = self._body(run, stop)
         title = context.redact.text(one_line(clean(self._request.title), 72))
-        self._known = publish_pull_request(
+        self._known = host.publish_pull_request(
             self._hosted, self._known, branch=branch, base=self._base, title=title, body=body, is_draft=is_draft
         )
         context.tell(events.ScmFinished(number, TASK, True, self._known.url))

@@ -108,12 +108,10 @@ class GitTrees(Trees):
         self.config_watch = GitConfigWatch(git)
         self._index = PrivateIndex(git, look_folder(context.folder.id, context.env))
         self.new_nested = self._index.new_nested
-        self._told_nested = 0
         self._saved = Checkpoints(git, context.folder.id)
         self._base = self._now = self._head = self._branch = ""
-        self._left_out: tuple[str, ...] = ()
         self._left_out_before: tuple[str, ...] = ()
-        self._ignored_before: set[bytes] = set()
+        self._told: set[str] = set()
 
     def begin(self, base: str | None = None, after: int = 0) -> str:
         self.config_watch.begin()
@@ -143,15 +141,17 @@ class GitTrees(Trees):
         except UserError as error:
             self._context.tell(Notice(f"iteration {number} has no checkpoint: {error.advice}"))
             return None
-        for folder in map(display_path, self.new_nested[self._told_nested :]):
+        for folder in map(display_path, self.new_nested):
             why = f"its files are part of the work, its history {folder}/.git is not"
-            self._context.tell(Notice(f"{folder} is a nested repository: {why}"))
-        self._told_nested = len(self.new_nested)
-        if self._index.left_out != self._left_out:
-            self._left_out = self._index.left_out
-            if self._left_out:
-                self._context.tell(Notice(f"not in checkpoints and diffs: {', '.join(self._left_out[:5])}"))
+            self._tell_once(f"{folder} is a nested repository: {why}")
+        if left_out := self._index.left_out:
+            self._tell_once(f"not in checkpoints and diffs: {listed(left_out, 5)}")
         return self._now
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._context.tell(Notice(text))
 
     def look_again(self) -> None:
         """Update the fingerprint after ralph itself has changed the files."""
@@ -177,13 +177,10 @@ class GitTrees(Trees):
         """Leave out files that git ignored when the run began, even if no `.gitignore` names them now."""
         first, root = next(read_entries(self._context.folder.journal), None), os.fsencode(self.git.root)
         began = first.at if first else 0.0
-        before = {path for path in paths if 0 < changed_at(os.path.join(root, path)) < began}
-        if news := sorted(before - self._ignored_before):
-            names = listed([display_path(path) for path in news], 5)
-            self._context.tell(
-                Notice(f"git ignored these files until now, so they stay out of the commits of this run: {names}")
-            )
-        self._ignored_before |= before
+        before = [path for path in paths if 0 < changed_at(os.path.join(root, path)) < began]
+        if before:
+            names = listed([display_path(path) for path in sorted(before)], 5)
+            self._tell_once(f"git ignored these files until now, so they stay out of the commits of this run: {names}")
         return tuple(path for path in paths if path not in before)
 
     def has_moved(self, iteration: Iteration) -> bool:

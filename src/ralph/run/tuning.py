@@ -18,31 +18,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core import events
-from ralph.core.gains import (
-    INTERRUPTED,
-    UNCHANGED,
-    best_number,
-    best_value,
-    commit_subject,
-    compare_pairs,
-    conclude_tuning,
-    format_value,
-    is_kept,
-    noise_of,
-)
-from ralph.core.measuring import (
-    LOOKS,
-    MAX_PAIRS,
-    START_RUNS,
-    Comparison,
-    Metric,
-    Pairs,
-    Start,
-    decide_once,
-    decide_without_time,
-    read_number,
-)
+from ralph.core import events, gains, measuring
+from ralph.core.measuring import LOOKS, MAX_PAIRS, START_RUNS, Comparison, Metric, Pairs, Start
 from ralph.core.model import Iteration, Outcome, Run, Stop, tree_files
 from ralph.core.text import clean, listed, one_line
 from ralph.errors import UserError
@@ -131,36 +108,36 @@ class Tuning:
             ) from None
         start = Start(self._command.metric, values)
         if start.metric.has_reached_target(start.value):
-            value = format_value(start.value, start.metric)
+            value = gains.format_value(start.value, start.metric)
             raise UserError(f"target already reached: {value}", "name a more ambitious --target")
         self._context.tell(events.StartMeasured(start))
         return replace(run, start=start)
 
     def measure(self, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
         """Return the iteration with the result of measuring it."""
-        before = best_value(run)
+        before = gains.best_value(run)
         assert run.start
         assert before is not None
         if not iteration.tree:
             return replace(iteration, measured=Comparison(before=before, problem="it has no checkpoint"))
-        number = best_number(run)
+        number = gains.best_number(run)
         best_tree = run.iterations[number - 1].tree if number else run.base_tree
         if tree_files(iteration.tree) == tree_files(best_tree):
-            return replace(iteration, measured=Comparison(before=before, problem=UNCHANGED))
+            return replace(iteration, measured=Comparison(before=before, problem=gains.UNCHANGED))
         try:
             measured = self._decide(run, iteration.number, before)
         except MeasuringCut:
-            measured = Comparison(before=before, problem=INTERRUPTED)
+            measured = Comparison(before=before, problem=gains.INTERRUPTED)
         except NotMeasured as error:
             measured = Comparison(before=before, problem=str(error))
         return replace(iteration, measured=measured)
 
     def settle(self, run: Run, iteration: Iteration) -> None:
         """Commit an attempt that is kept to the run's branch, and restore the best version's files. Can be repeated."""
-        if is_kept(iteration) and run.start and iteration.tree:
+        if gains.is_kept(iteration) and run.start and iteration.tree:
             git, tree = self._home, tree_of(iteration.tree)
             if git.run("rev-parse", f"{self._best}^{{tree}}").decode().strip() != tree:
-                message = f"{commit_subject(iteration, run.start.metric)}\n\n{clean(run.goal[:2000])}\n"
+                message = f"{gains.commit_subject(iteration, run.start.metric)}\n\n{clean(run.goal[:2000])}\n"
                 self._best = git.commit_tree(tree, (self._best,), message, git.identity())
         self._restore()
 
@@ -168,27 +145,27 @@ class Tuning:
         """Compare the best version with the start, and return how the run ends."""
         is_cut_short = stop.outcome in (Outcome.FATAL, Outcome.INTERRUPTED) or self._context.interrupt.level
         end = None
-        if best_number(run) and run.start and not is_cut_short:
+        if gains.best_number(run) and run.start and not is_cut_short:
             try:
                 end = self._compare_ends(run, run.start)
                 self._context.tell(events.EndMeasured(end))
             except (MeasuringCut, NotMeasured, UserError) as error:
                 self._context.tell(events.Notice(f"the end was not compared with the start: {error or 'interrupted'}"))
-        return conclude_tuning(run, stop, end)
+        return gains.conclude_tuning(run, stop, end)
 
     # Decisions
 
     def _decide(self, run: Run, number: int, before: float) -> Comparison:
         """Measure attempt `number` and decide about it."""
         assert run.start
-        metric, noise = run.start.metric, noise_of(run)
+        metric, noise = run.start.metric, gains.noise_of(run)
         if noise == "noisy":
             return self._decide_by_pairs(run, number)
         self._check_out("next", self._trees.checkpoint)
         if noise == "nearly exact":
             self._read("next", number, "the attempt, to warm up")
         after = self._read("next", number, "the attempt")
-        kept = decide_once(metric, noise, before, after) == "keep"
+        kept = measuring.decide_once(metric, noise, before, after) == "keep"
         if kept:  # the metric is noisy if the same version gives another number now
             again = self._read("next", number, "the attempt, once more")
             if abs(metric.gain(after, again)) >= metric.min_gain if noise == "nearly exact" else again != after:
@@ -204,16 +181,16 @@ class Tuning:
         if fitting < SAFE_PAIRS:
             for _ in range(fitting):
                 pairs = self._add_pair(pairs, number)
-            kept = decide_without_time(pairs.metric, run.start.values, pairs.gain) == "keep"
-            return compare_pairs(pairs, kept, is_certain=False, is_noisy=is_new)
+            kept = measuring.decide_without_time(pairs.metric, run.start.values, pairs.gain) == "keep"
+            return gains.compare_pairs(pairs, kept, is_certain=False, is_noisy=is_new)
         while (decision := pairs.decide()) == "more" and len(pairs.values) < fitting:
             pairs = self._add_pair(pairs, number)
-        return compare_pairs(pairs, decision == "keep", is_noisy=is_new)
+        return gains.compare_pairs(pairs, decision == "keep", is_noisy=is_new)
 
     def _compare_ends(self, run: Run, start: Start) -> Comparison:
         """Compare the best version with the start. The run reports only this comparison."""
-        metric, last = start.metric, best_number(run)
-        if noise_of(run) != "noisy":
+        metric, last = start.metric, gains.best_number(run)
+        if gains.noise_of(run) != "noisy":
             self._check_out("best", self._start)
             self._check_out("next", self._best)
             before, after = self._read("best", last, "the start"), self._read("next", last, "the end")
@@ -223,7 +200,7 @@ class Tuning:
         for _ in range(min(fitting, MAX_PAIRS)):
             pairs = self._add_pair(pairs, last)
         is_better = pairs.better * MAX_PAIRS >= LOOKS[MAX_PAIRS] * len(pairs.values)
-        return compare_pairs(pairs, is_better and pairs.gain > 0)
+        return gains.compare_pairs(pairs, is_better and pairs.gain > 0)
 
     def _warm_up(self, best: str, candidate: str, number: int, seconds: float) -> int:
         """Check out both commits and measure them once; return how many pairs fit into this time."""
@@ -322,7 +299,7 @@ class MeasuringCommand(Struct, frozen=True):
             said = clean(ended.stderr).strip().splitlines()
             reason = f": {one_line(said[-1], 200)}" if said else ""
             raise NotMeasured(f"exit code {ended.code}{reason}")
-        value = read_number("\n".join(lines), "" if self.timer else self.metric.name)
+        value = measuring.read_number("\n".join(lines), "" if self.timer else self.metric.name)
         if value is not None:
             return value, ended.duration
         if self.metric.name:

@@ -148,12 +148,9 @@ class Keeper:
         others = exclude_spared(descendants_of(self.pid), self.spared.pids(), ancestors=True)
         return any(not late or self.spared.expects(process.pid) for process in others)
 
-    def receive(self, wait: bool = True) -> Exited | Ended | None:
-        """Return the next report, or None if it is about an earlier request.
-
-        `wait=False`: the caller knows that there is one.
-        """
-        message = self._next_message(wait)
+    def receive(self) -> Exited | Ended | None:
+        """Return the next report, or None if it is about an earlier request."""
+        message = self._next_message()
         if message["id"] not in (self._spawn_id, self._kill_id):
             return None
         if message["event"] == "exited":
@@ -161,8 +158,8 @@ class Keeper:
         self.survivors = tuple(message["survivors"])
         return Ended(message["others"])
 
-    def _next_message(self, wait: bool = True) -> Packet:
-        if wait and not wait_readable(self._channel, REPLY_TIMEOUT):
+    def _next_message(self) -> Packet:
+        if not wait_readable(self._channel, REPLY_TIMEOUT):
             raise KeeperLost
         received = self._channel.receive()
         if received is None:

@@ -299,7 +299,7 @@ class ProcessLifecycle:
         return True
 
     def _on_report(self, keeper: Keeper) -> None:
-        report = keeper.receive(wait=False)
+        report = keeper.receive()
         if isinstance(report, Exited):
             # bubblewrap reports 128 + n for a signal; higher codes are real.
             is_signal = self._command.sandboxed and 128 < report.code <= 143

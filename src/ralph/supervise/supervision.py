@@ -303,7 +303,7 @@ def end_children(keeper: Keeper, interrupt: Interrupt) -> None:
             if min(CHILD_GRACE, interrupt.kill_grace) < grace:
                 grace = min(CHILD_GRACE, interrupt.kill_grace)
                 keeper.kill_all(grace)
-            if keeper.fileno() in dict(ready.poll()) and isinstance(keeper.receive(wait=False), Ended):
+            if keeper.fileno() in dict(ready.poll()) and isinstance(keeper.receive(), Ended):
                 return
             interrupt.acknowledge()
     except KeeperLost:

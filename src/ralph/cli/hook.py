@@ -127,7 +127,7 @@ def status(values: Values, words: list[str]) -> int:
     workspace, session, json = folder_of(values), values.get("session", ""), values.get("json")
     shown = [loop for loop in loops.list_loops(str(workspace)) if session in ("", loop.session)]
     for loop in shown:
-        print(escaped(msgspec.json.encode(loop.facts)).decode() if json else _summary(loop))
+        print(escaped(msgspec.json.encode(loop)).decode() if json else _summary(loop))
     if not shown and not json:
         print("no loop here" + (f" in session {session}" if session else ""), file=sys.stderr)
     return 0

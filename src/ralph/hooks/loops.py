@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from json import dumps, loads
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, ValidationError, convert, to_builtins
@@ -39,7 +40,7 @@ class Loop(Struct, kw_only=True):
     """A loop inside a session. `offset`: how many bytes of the transcript were judged; `answered`: when the hook last
     made the agent continue, in seconds since the epoch."""
 
-    root: str  # the workspace; not stored
+    root: str  # the workspace: where the file is, not what it says
     session: str
     agent: str
     run: str
@@ -52,11 +53,6 @@ class Loop(Struct, kw_only=True):
     status: str = ACTIVE
     answered: float = 0.0
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The fields that are stored in the loop's file."""
-        return {name: value for name, value in to_builtins(self).items() if name != "root"}
-
     def is_active(self) -> bool:
         """Whether the session is still in this loop. The folder must be locked."""
         try:
@@ -65,16 +61,19 @@ class Loop(Struct, kw_only=True):
             return False
 
     def save(self) -> None:
-        _write(loop_file(self.root, self.session), self.facts)
+        self._write(loop_file(self.root, self.session))
 
     def end(self, status: str) -> None:
         """Move the loop to the folder of ended loops."""
         self.status = status
         ended = f"{self.root}/{FOLDER}/ended"
         os.makedirs(ended, mode=0o700, exist_ok=True)
-        _write(f"{ended}/{file_name(self.session)}", self.facts)
+        self._write(f"{ended}/{file_name(self.session)}")
         if exists(self.root, self.session):
             os.unlink(loop_file(self.root, self.session))
+
+    def _write(self, path: str) -> None:
+        replace_file(path, dumps(to_builtins(self)).encode() + b"\n", 0o600)
 
     def log(self, text: str) -> None:
         write_log(self.root, f"session={self.session} iteration={self.iteration}/{self.max_iterations} {text}")
@@ -105,14 +104,10 @@ def find(session: str, places: Iterable[str]) -> str | None:
     if not is_nameable(session):
         return None
     for place in places:
-        folder = os.path.abspath(place)
-        while not exists(folder, session):
-            above = os.path.dirname(folder)
-            if above == folder:
-                break
-            folder = above
-        else:
-            return folder
+        folder = Path(os.path.abspath(place))
+        for one in (folder, *folder.parents):
+            if exists(str(one), session):
+                return str(one)
     return None
 
 
@@ -136,10 +131,7 @@ def exists(root: str, session: str) -> bool:
 
 def read(root: str, session: str) -> Loop:
     """Return the active loop of a session; raise Unreadable if its file can't be read."""
-    loop = read_loop(root, path := loop_file(root, session))
-    if loop.session != session:
-        raise Unreadable(f"{path}: it belongs to another session")
-    return loop
+    return read_loop(root, loop_file(root, session))
 
 
 def read_loop(root: str, path: str) -> Loop:
@@ -179,10 +171,6 @@ def parse_object(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     return value
-
-
-def _write(path: str, facts: dict[str, Any]) -> None:
-    replace_file(path, dumps(facts).encode() + b"\n", 0o600)
 
 
 def write_log(root: str, text: str) -> None:

@@ -14,7 +14,7 @@ from tests.web.scenes import Scene
 from ralph.core import events as e
 from ralph.store.register import JOURNAL
 from ralph.web.access import Level
-from ralph.web.live import open_topic
+from ralph.web.live import Topic
 from ralph.web.pieces import Frame
 from ralph.web.watching import Register
 
@@ -59,8 +59,9 @@ def test_a_new_stream_sends_what_happened_since_the_page_was_rendered(
 
 def test_the_journal_of_a_run_is_closed_when_its_last_reader_has_left(run: Scene, home: dict[str, str]) -> None:
     before = open_journals()
-    topic = open_topic(Frame(base="/", level=Level.LOOK), run.id, Register(home))
-    topic.news()
+    register = Register(home)
+    topic = Topic(Frame(base="/", level=Level.LOOK), register.find(run.id), register)
+    topic.fetch(0, 0, time.monotonic())
     assert open_journals() == before + 1
     topic.close()
     assert open_journals() == before

@@ -30,7 +30,7 @@ from ralph.store.serving import Remembered, ServerFolder
 from ralph.web import actions
 from ralph.web.access import LEVELS, Access, Level, RequestRefused
 from ralph.web.board_page import board, enter_page
-from ralph.web.live import FILES_TIMEOUT, Hub, Subscriber, run_in_thread
+from ralph.web.live import FILES_TIMEOUT, Hub, run_in_thread
 from ralph.web.pieces import Frame, message_page
 from ralph.web.run_page import diff_page, iteration_page, report_page, run_page, text_page
 from ralph.web.watching import Register, WatchedRun, look_at
@@ -155,16 +155,9 @@ class WebApp:
     async def _events(self, visit: Visit) -> Response:
         query = visit.request.query_params
         run = query.get("run", "")
-        if run:
-            await run_in_thread(partial(self._register.find, run))
+        listed = await run_in_thread(partial(self._register.find, run)) if run else None
         after = parse_number(visit.request.headers.get("Last-Event-ID") or query.get("after"))
-        subscriber = Subscriber(
-            topic=(visit.frame, run),
-            after=after if run else 0,
-            browser=visit.browser,
-            abort=visit.request.state.connection.transport.abort,
-        )
-        return self.hub.subscribe(subscriber)
+        return self.hub.subscribe(visit.frame, listed, after if run else 0, visit.browser)
 
     def _board(self, visit: Visit) -> Response:
         return board(self._register.survey(time.time()), visit.frame)

@@ -230,7 +230,6 @@ class HttpConnection(H11Protocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._client_timeout = self.config.timeout_keep_alive  # its own use is for keep-alive
-        self.app_state = {"connection": self}  # the application finds it in the request's state
         self._is_refused = False
         self._timer: asyncio.TimerHandle | None = None
 

@@ -1,26 +1,24 @@
 """Live updates as server-sent events.
 
-`Hub` reads and renders each topic (the board, one run, one backlog) once for all its subscribers, and only while there
-are any. It sends the parts of a page that changed: the board and a backlog are checked once a second, a run as soon as
-its journal grows. Nothing is rendered if only time has passed: a script on the page advances the clocks.
+Readers of the same page (the board, a run, a backlog) share a `Topic`, which reads the disk and renders the parts that
+have changed. Nothing is rendered if only time has passed: a script on the page advances the clocks. A reader asks for
+what it lacks after it has received the last event, so a slow one gets only the latest version of each part.
 """
 
-import asyncio
 import sys
+import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
 from functools import partial
 
-from anyio import to_thread
-from msgspec import Struct, field
+from anyio import sleep, to_thread
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ralph.errors import UserError
 from ralph.show.plots import Html
-from ralph.store.register import run_at
+from ralph.store.register import Listed
 from ralph.web import board_page, run_page, work_page
 from ralph.web.access import RequestRefused
 from ralph.web.pieces import Frame
@@ -30,8 +28,6 @@ run_in_thread = partial(to_thread.run_sync, abandon_on_cancel=True)
 """Runs a blocking function (disk, git, rendering). Ctrl-C does not wait for it."""
 MAX_STREAMS = 256
 STREAMS_PER_BROWSER = 4  # a browser opens at most six connections to one host
-MAX_PENDING = 1 << 20  # bytes
-TICK, LONGEST_PAUSE = 0.1, 1.0  # seconds
 FILES_TIMEOUT = 0.5  # seconds to wait for the list of changed files; git may hang
 KEEPALIVE_INTERVAL = 15.0  # seconds; proxies close connections that stay silent
 RETRY, KEEPALIVE = b"retry: 2000\n\n", b": .\n\n"
@@ -41,230 +37,144 @@ DISCONNECT = b"event: disconnect\ndata: .\n\n"
 """Tells the page to close its stream until its tab is shown again."""
 
 
-class Subscriber(Struct, eq=False, kw_only=True):
-    """One open stream. `abort` closes its connection without waiting for the client."""
+class Topic:
+    """What the readers of a page share: the page of a run or a backlog as readers of `frame` see it, else the board."""
 
-    topic: "TopicName"
-    after: int
-    browser: str
-    abort: Callable[[], None]
-    pending: bytearray = field(default_factory=lambda: bytearray(RETRY))
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
-    is_new: bool = True
-    is_closed: bool = False
+    def __init__(self, frame: Frame, run: Listed | None, register: Register) -> None:
+        self.page = frame, run.id if run else ""
+        self._frame, self._run, self._register = frame, run, register
+        self._watched: WatchedRun | None = None  # a run, but not a backlog
+        self._lock = threading.Lock()
+        self._read_at = self._next_look = 0.0
+        self._known: object = None
+        self._parts: dict[str, tuple[Html, int]] = {}  # each with the version that changed it
+        self._version = 0
+        self.is_broken = False
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        while True:
-            if self.pending:
-                chunk = bytes(self.pending)
-                self.pending.clear()
-                yield chunk
-            elif self.is_closed:
-                return
-            else:
-                self.ready.clear()
-                await self.ready.wait()
+    @property
+    def pause(self) -> float:
+        """Seconds until a reader should fetch again."""
+        return 0.1 if self._watched and self._watched.run.is_alive else 1.0
 
-    def send(self, data: bytes) -> None:
-        self.pending += data
-        self.ready.set()
+    def fetch(self, after: int, version: int, not_before: float) -> tuple[bytes, int, int]:
+        """Return what a reader lacks, the number of the last event, and the version of the parts.
+
+        The reader has the events up to `after` and the parts up to `version`. Read the disk unless that was done since
+        `not_before`. Raise `UserError` if the page must be loaded again.
+        """
+        with self._lock:
+            if self._read_at < not_before:
+                self._read_at = time.monotonic()
+                self._read()
+            html, last = "", 0
+            if self._watched:
+                stream = self._watched.stream
+                if after > stream.seq or 0 < after < stream.begin:
+                    raise UserError("the page lacks events that are no longer kept")
+                html, last = stream.since(after), stream.seq
+            html += "".join(part for part, changed in self._parts.values() if changed > version)
+            return format_event(last, html), last, self._version
+
+    def _read(self) -> None:
+        """Read new events. Look whether parts have changed twice a second, or less often if that takes long."""
+        if self._run and self._run.facts.kind != "work":
+            self._watched = self._watched or WatchedRun.open(self._run)
+            self._watched.read_new()
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        known, render = self._look()
+        if known != self._known:  # not only time has passed
+            before, self._parts = self._parts, {}
+            self._known, self._version = known, self._version + 1
+            for name, html in render().items():
+                old = before.get(name)
+                self._parts[name] = old if old and old[0] == html else (html, self._version)
+        self._next_look = now + max(0.5, 20 * (time.monotonic() - now))
+
+    def _look(self) -> tuple[object, Callable[[], Mapping[str, Html]]]:
+        """Return everything that the page depends on, except the time, and a function that renders its parts."""
+        frame, register, watched = self._frame, self._register, self._watched
+        if self._run is None:
+            return register.survey(0.0), lambda: board_page.pieces(register.survey(time.time()), frame)
+        run = register.find(self._run.id)
+        seen, result = look_at(run, 0.0), register.command_result(run.id)
+        if watched is None:
+            work = register.work(seen), result
+            return work, lambda: work_page.pieces(register.work(look_at(run, time.time())), frame)
+        watched.run = run
+        watched.load_files(FILES_TIMEOUT)
+        known = seen, result, watched.stream.seq, watched.history().files
+        return known, lambda: run_page.pieces(register.view(watched), frame)
 
     def close(self) -> None:
-        self.is_closed = True
-        self.ready.set()
+        with self._lock:
+            if self._watched:
+                self._watched.close()
 
 
-class Hub:
-    def __init__(self, register: Register) -> None:
-        self._register = register
-        self._topics: dict[TopicName, Topic] = {}
-        self._subscribers: dict[Subscriber, None] = {}  # oldest first
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._last_keepalive = 0.0
+class EventStream(StreamingResponse):
+    """The stream of one reader."""
 
-    def subscribe(self, subscriber: Subscriber) -> StreamingResponse:
-        """Return the stream. If the browser has too many, its oldest one ends."""
-        if len(self._subscribers) >= MAX_STREAMS:
-            raise RequestRefused(503, f"too many viewers: at most {MAX_STREAMS}")
-        own = [one for one in self._subscribers if one.browser == subscriber.browser]
-        for one in own[: max(len(own) - STREAMS_PER_BROWSER + 1, 0)]:
-            self._end(one, DISCONNECT)
-        self._subscribers[subscriber] = None
-        self._wake.set()
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
-        return EventStreamResponse(subscriber, self._subscribers)
-
-    async def _run(self) -> None:
-        """Send news until there are no subscribers."""
-        while self._subscribers:
-            try:
-                await self._send_news()
-            except Exception:  # noqa: BLE001 - a bug in one page must not end the streams of the others for good
-                print("ralph: internal error in the web UI's streams:", file=sys.stderr)
-                traceback.print_exc()
-                self._topics.clear()
-                for one in list(self._subscribers):
-                    self._end(one, RELOAD)
-            self._wake.clear()
-            if not any(one.is_new for one in self._subscribers):
-                pause = min((topic.pause for topic in self._topics.values()), default=LONGEST_PAUSE)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), pause)
-        self._topics.clear()
-
-    async def _send_news(self) -> None:
-        news = await run_in_thread(partial(self._collect, list(self._subscribers)))
-        for one, fresh in news.items():
-            one.is_new = False
-            if fresh is None:
-                self._end(one, RELOAD)
-            elif fresh:
-                one.send(fresh)
-            if len(one.pending) > MAX_PENDING:
-                self._subscribers.pop(one, None)
-                one.abort()
-        now = time.monotonic()
-        if now - self._last_keepalive > KEEPALIVE_INTERVAL:
-            self._last_keepalive = now
-            for one in self._subscribers:
-                one.send(KEEPALIVE)
-
-    def _collect(self, subscribers: list[Subscriber]) -> dict[Subscriber, bytes | None]:
-        """Return what each subscriber lacks, None if its page must reload. Runs in a thread."""
-        news: dict[TopicName, bytes | None] = {}
-        for name in {one.topic for one in subscribers}:
-            try:
-                if name not in self._topics:
-                    self._topics[name] = open_topic(*name, self._register)
-                news[name] = self._topics[name].news()
-            except (UserError, RequestRefused):
-                news[name] = None
-        for name in [name for name in self._topics if news.get(name) is None]:
-            self._topics.pop(name).close()
-        newcomers = [one for one in subscribers if one.is_new and one.topic in self._topics]
-        missing = {one: self._topics[one.topic].since(one.after) for one in newcomers}
-        return {one: news[one.topic] for one in subscribers} | missing
-
-    def _end(self, subscriber: Subscriber, event: bytes) -> None:
-        self._subscribers.pop(subscriber, None)
-        subscriber.send(event)
-        subscriber.close()
-
-
-class EventStreamResponse(StreamingResponse):
-    """The stream of a subscriber, who is removed from all `subscribers` when it ends."""
-
-    def __init__(self, subscriber: Subscriber, subscribers: dict[Subscriber, None]) -> None:
-        super().__init__(subscriber.chunks(), headers={"X-Accel-Buffering": "no"}, media_type="text/event-stream")
-        self._subscriber, self._subscribers = subscriber, subscribers
+    def __init__(self, hub: "Hub", topic: Topic, after: int, browser: str) -> None:
+        super().__init__(self._events(after), headers={"X-Accel-Buffering": "no"}, media_type="text/event-stream")
+        self._hub, self.topic, self.browser = hub, topic, browser
+        self.is_ended = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._subscribers.pop(self._subscriber, None)
+            self._hub.leave(self)
+
+    async def _events(self, after: int) -> AsyncIterator[bytes]:
+        yield RETRY
+        version, not_before, sent_at = 0, time.monotonic(), time.monotonic()
+        while not self.is_ended:
+            try:
+                event, after, version = await run_in_thread(partial(self.topic.fetch, after, version, not_before))
+            except Exception as error:  # noqa: BLE001 - a bug in one page must not end the streams for good
+                self.topic.is_broken = True
+                if not isinstance(error, UserError | RequestRefused):
+                    print("ralph: internal error in the web UI's streams:", file=sys.stderr)
+                    traceback.print_exc()
+                yield RELOAD
+                return
+            if event or time.monotonic() - sent_at > KEEPALIVE_INTERVAL:
+                yield event or KEEPALIVE
+                sent_at = time.monotonic()
+            await sleep(self.topic.pause)
+            not_before = time.monotonic() - self.topic.pause
+        yield DISCONNECT
 
 
-TopicName = tuple[Frame, str]
-"""A page as some readers see it: of a run, or the board if the name of the run is empty."""
-TopicLook = tuple[object, Callable[[], Mapping[str, Html]]]
-"""Everything that a page depends on, except the time, and a function that renders its parts."""
+class Hub:
+    """All open streams, oldest first."""
 
+    def __init__(self, register: Register) -> None:
+        self._register = register
+        self._streams: list[EventStream] = []
 
-def open_topic(frame: Frame, run: str, register: Register) -> "Topic":
-    if run and register.find(run).facts.kind != "work":
-        return RunTopic(WatchedRun.open(register.find(run)), register, frame)
+    def subscribe(self, frame: Frame, run: Listed | None, after: int, browser: str) -> EventStream:
+        """Return a new stream. If the browser has too many, its oldest one ends."""
+        if len(self._streams) >= MAX_STREAMS:
+            raise RequestRefused(503, f"too many viewers: at most {MAX_STREAMS}")
+        own = [one for one in self._streams if one.browser == browser]
+        for one in own[: max(len(own) - STREAMS_PER_BROWSER + 1, 0)]:
+            one.is_ended = True
+            self.leave(one)
+        topic = Topic(frame, run, self._register)
+        shared = (one.topic for one in self._streams if one.topic.page == topic.page and not one.topic.is_broken)
+        stream = EventStream(self, next(shared, topic), after, browser)
+        self._streams.append(stream)
+        return stream
 
-    def look_at_board() -> TopicLook:
-        return register.survey(0.0), lambda: board_page.pieces(register.survey(time.time()), frame)
-
-    def look_at_backlog() -> TopicLook:
-        listed = register.find(run)
-        known = register.work(look_at(listed, 0.0)), register.command_result(run)
-        return known, lambda: work_page.pieces(register.work(look_at(listed, time.time())), frame)
-
-    return Topic(look_at_backlog if run else look_at_board)
-
-
-class Topic:
-    """A page whose parts are checked every `interval` seconds, or less often if that takes long."""
-
-    interval = 1.0
-
-    def __init__(self, look: Callable[[], TopicLook]) -> None:
-        self._look = look
-        self._next_look = 0.0
-        self._known: object = None
-        self._parts: Mapping[str, Html] = {}
-
-    @property
-    def pause(self) -> float:
-        """Seconds until `news` should be called again."""
-        return min(max(self._next_look - time.monotonic(), TICK), LONGEST_PAUSE)
-
-    def news(self) -> bytes:
-        """Return what changed since the last call, for all subscribers. Raise `UserError` if they must reload."""
-        return format_event(0, self._changed_parts())
-
-    def since(self, after: int) -> bytes:
-        """Return all parts, and the events after number `after`, for a new subscriber."""
-        return format_event(0, "".join(self._parts.values()))
-
-    def close(self) -> None:
-        """Close what the topic reads, when its last reader has left."""
-
-    def _changed_parts(self) -> str:
-        now = time.monotonic()
-        if now < self._next_look:
-            return ""
-        known, render = self._look()
-        before = self._parts
-        if known != self._known:  # not only time has passed
-            self._known, self._parts = known, render()
-        self._next_look = now + max(self.interval, 20 * (time.monotonic() - now))
-        return "".join(html for name, html in self._parts.items() if before and before.get(name) != html)
-
-
-class RunTopic(Topic):
-    """The page of a run. What its agent says and does is sent as soon as its journal grows."""
-
-    interval = 0.5
-
-    def __init__(self, watched: WatchedRun, register: Register, frame: Frame) -> None:
-        super().__init__(self._look_at_run)
-        self._watched, self._register, self._frame = watched, register, frame
-        self._seq = watched.stream.seq
-
-    def _look_at_run(self) -> TopicLook:
-        watched, register = self._watched, self._register
-        run = run_at(watched.run.place)
-        if run is None:
-            raise UserError(f"run {watched.run.id} was removed")
-        watched.run = run
-        watched.load_files(FILES_TIMEOUT)
-        known = look_at(run, 0.0), watched.stream.seq, watched.history().files, register.command_result(run.id)
-        return known, lambda: run_page.pieces(register.view(watched), self._frame)
-
-    @property
-    def pause(self) -> float:
-        return TICK if self._watched.run.is_alive else super().pause
-
-    def news(self) -> bytes:
-        self._watched.read_new()
-        html = self._watched.stream.since(self._seq)
-        self._seq = self._watched.stream.seq
-        return format_event(self._seq, html + self._changed_parts())
-
-    def since(self, after: int) -> bytes:
-        stream = self._watched.stream
-        if after > self._seq or 0 < after < stream.begin:
-            return RELOAD
-        return format_event(self._seq, stream.since(after) + "".join(self._parts.values()))
-
-    def close(self) -> None:
-        self._watched.close()
+    def leave(self, stream: EventStream) -> None:
+        """Remove a stream that ends. Its topic is closed after its last stream, in a thread because it may be read."""
+        if stream in self._streams:
+            self._streams.remove(stream)
+            if all(one.topic is not stream.topic for one in self._streams):
+                threading.Thread(target=stream.topic.close, daemon=True).start()
 
 
 def format_event(number: int, html: str) -> bytes:

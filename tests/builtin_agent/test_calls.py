@@ -19,7 +19,6 @@ def wire(request):
         '```json\n{"command": "echo made-up"}\n```',
         '"{\\"command\\": \\"echo made-up\\"}"',
         'Here it is: {"command": "echo made-up"} as you wished.',
-        '{"cmd": "echo made-up"}',
         '{"command": "echo made-up", "timeout": "5"}',
         '{"command": "echo made-up", "purpose": "to see"}',
     ],

@@ -1,6 +1,7 @@
 """The built-in agent's entry point: `python -m ralph.builtin_agent --model PROVIDER:NAME`, with the prompt on stdin.
 
-It is a separate program that works with any model. ralph starts it like every other agent.
+It is a separate program that works with any model. ralph starts it like every other agent, and ends it and the commands
+that it runs.
 """
 
 import argparse
@@ -9,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from pathlib import Path
 from typing import get_args
 
@@ -20,19 +21,10 @@ _CONTEXT, _LOCAL_CONTEXT = 128_000, 32_000  # tokens, if the context of a model 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options, commands = _options().parse_args(argv), set[int]()
-
-    def end(number: int, _: object) -> None:
-        """Kill the running commands and exit at once, because a library might swallow an exception."""
-        for group in commands:
-            with suppress(ProcessLookupError):
-                os.killpg(group, signal.SIGKILL)
-        os._exit(128 + number)
-
-    for deadly in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(deadly, end)
+    options = _options().parse_args(argv)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a library might swallow a KeyboardInterrupt
     try:
-        return asyncio.run(_turn(options, commands))
+        return asyncio.run(_turn(options))
     except UserError as error:
         print(f"ralph.builtin_agent: {error.advice}", file=sys.stderr)
         return 2
@@ -41,8 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-async def _turn(options: argparse.Namespace, commands: set[int]) -> int:
-    """Take one turn and return the exit code. `commands` collects the process groups of running commands."""
+async def _turn(options: argparse.Namespace) -> int:
+    """Take one turn and return the exit code."""
     model, key = with_key(
         endpoint(options.model, options.url, options.wire, options.key_env, env=os.environ), os.environ
     )
@@ -74,7 +66,6 @@ async def _turn(options: argparse.Namespace, commands: set[int]) -> int:
         in_text=options.tools == "text",
         max_turns=options.max_turns,
     )
-    worker.toolbox.commands = commands
     report.start(conversation.session, str(worker.toolbox.root))
     async with aclosing(asker.client):
         return await worker.take_turn()

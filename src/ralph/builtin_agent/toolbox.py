@@ -24,21 +24,12 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 from ralph.errors import UNREADABLE
 from ralph.process.program import DetachedProcess
-from ralph.process.signals import defer_signals
 
 MAX_ARGUMENTS = 1_000_000
 
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"^```(?:bash|sh|shell)[ \t]*+\n((?>(?:(?!```).*\n)*))```[ \t]*+$", re.MULTILINE)
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-_ALIASES = {
-    "command": ("cmd", "script"),
-    "path": ("file", "filename", "file_path", "filepath"),
-    "content": ("text", "contents"),
-    "old": ("old_string", "old_text"),
-    "new": ("new_string", "new_text"),
-}
-_CANONICAL_NAMES = {other: name for name, others in _ALIASES.items() for other in others}
 
 
 class Call(Struct, frozen=True):
@@ -96,23 +87,13 @@ def _call(name: str, tool: str, raw: Any) -> Call:
     if isinstance(raw, str) and len(raw) > MAX_ARGUMENTS:
         size = f"{len(raw):,} characters of arguments are too long (at most {MAX_ARGUMENTS:,})"
         return Call(name, tool, {}, f"{size}: nothing was done. Write long files in pieces")
-    found = _canonical(parse_json(raw) if isinstance(raw, str) and raw.strip() else raw or {}, kind)
+    found = parse_json(raw) if isinstance(raw, str) and raw.strip() else raw or {}
     given = found if isinstance(found, dict) else {}
     try:
         return Call(name, tool.strip(), given, convert(found, kind, strict=False))
     except ValidationError as error:
         wants = ", ".join(f"{field.encode_name}{'' if field.required else ' (optional)'}" for field in fields(kind))
         return Call(name, tool, given, f"{tool} was not run: {error}. Its arguments are a JSON object with: {wants}")
-
-
-def _canonical(arguments: Any, kind: type[Struct]) -> Any:
-    """Return the arguments by their proper names."""
-    if not isinstance(arguments, dict):
-        return arguments
-    own = kind.__struct_fields__
-    return {
-        name if name in own else _CANONICAL_NAMES.get(name.lower(), name): value for name, value in arguments.items()
-    }
 
 
 def parse_json(text: str) -> Any:
@@ -168,12 +149,11 @@ class ToolError(ValueError):
 class Toolbox:
     """The tools, in a workspace and in the folders `lent`, where they may also write.
 
-    `most` is the number of characters that all calls of one reply may return together. `commands` are the process
-    groups of running commands.
+    `most` is the number of characters that all calls of one reply may return together.
     """
 
     def __init__(self, root: Path, env: Mapping[str, str], most: int, lent: tuple[Path, ...] = ()) -> None:
-        self.root, self._env, self.most, self.commands = root.resolve(), dict(env), most, set[int]()
+        self.root, self._env, self.most = root.resolve(), dict(env), most
         self.lent = tuple(folder.resolve() for folder in lent)
         self._shell = which("bash") or "/bin/sh"
 
@@ -201,25 +181,18 @@ class Toolbox:
 
     def _run_command(self, command: str, seconds: float, output: int) -> tuple[int, str]:
         """Run a command; return its exit code, and the reason if its process group was killed."""
-        process, deadline = None, time.monotonic() + seconds
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        try:
-            with defer_signals():  # without this, a signal during the start would leave the process running
-                words, fds = (self._shell, "-c", command), (nothing, output, output)
-                process = DetachedProcess.start(words, self._env, fds, cwd=str(self.root))
-                self.commands.add(process.pid)
-            while time.monotonic() < deadline and os.fstat(output).st_size <= 20 * MAX_FILE:
-                if (code := process.wait(0.1)) is not None:
-                    return code, ""
-            if time.monotonic() < deadline:
-                return 1, "killed: it printed too much"
+        deadline, words = time.monotonic() + seconds, (self._shell, "-c", command)
+        with open(os.devnull) as nothing:
+            process = DetachedProcess.start(words, self._env, (nothing.fileno(), output, output), cwd=str(self.root))
+        while time.monotonic() < deadline and os.fstat(output).st_size <= 20 * MAX_FILE:
+            if (code := process.wait(0.1)) is not None:
+                return code, ""
+        is_timeout = time.monotonic() >= deadline
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if is_timeout:
             return 1, f"timeout: killed after {seconds} s. Give a longer timeout, or run it in the background"
-        finally:
-            os.close(nothing)
-            if process and process.code is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            self.commands.clear()
+        return 1, "killed: it printed too much"
 
     def _read(self, arguments: Read) -> str:
         file = self._inside(arguments.path)

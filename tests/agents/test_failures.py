@@ -269,7 +269,6 @@ def test_a_line_that_only_mentions_limits_is_not_a_limit(line: str) -> None:
         ("quota exceeded, try again in an hour", 3600),
         ("throttled, retry in 1 hr 5 min", 3900),
         ("usage limit reached, resets in 2 weeks", 1209600),
-        ("rate limit exceeded; retry-after-ms: 1500", 1.5),
         ("rate limit: retry_after=2500ms", 2.5),
         ("You have reached your weekly usage limit. Resets in 3 days 4 hours.", 273600),
     ],

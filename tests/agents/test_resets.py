@@ -44,7 +44,6 @@ def local_time(monkeypatch):
         ("Retry-After: 30", NOW + 30),
         ("retry-after: 30\nother: x", NOW + 30),
         ('{"retry-after":"30"}', NOW + 30),
-        ("Retry-After: Sun, 15 Nov 2026 07:00:00 GMT", at("2026-11-15T07:00:00")),
         ('"retryDelay":"34.5s"', NOW + 34.5),
         ("You've hit your limit · resets 7:17am (UTC)", at("2026-11-15T07:17:00")),
         ("You’ve hit your limit · resets 7:17am (UTC)", at("2026-11-15T07:17:00")),
@@ -97,7 +96,6 @@ def test_a_reset_time_is_understood(text: str, moment: float | str, local_time) 
         '"resetsAt":1000000000',
         "try again at Nov 16, 2199 7:20 AM",
         "Retry-After: soon",
-        "retry-after: Mon, 99 Foo 2026 00:00:00 GMT",
         "resets 2026-13-99T99:99:00Z",
     ],
 )

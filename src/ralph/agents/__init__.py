@@ -112,9 +112,7 @@ def foreign_keys(module: AgentModule) -> frozenset[str]:
 
 def _name_of(program: str) -> str | None:
     """Return the known agent with this name or path; None if there is none."""
-    name = program.replace("\\", "/").rpartition("/")[2].lower()
-    for ending in (".exe", ".cmd", ".bat", ".ps1"):
-        name = name.removesuffix(ending)
+    name = program.rpartition("/")[2].lower().removesuffix(".exe")
     if name not in _AGENTS or (" " in program and not isfile(program)):
         return None
     return name if name in programs() or program.strip() == name else None

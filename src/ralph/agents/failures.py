@@ -5,7 +5,7 @@ don't backtrack.
 """
 
 import re
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from ralph.agents.protocol import Trouble
@@ -68,15 +68,10 @@ _FATAL = (
     r"not (?:running in|inside) a trusted|not trusted|untrusted",
     r"cannot be used with root",
 )
-_OVERLOAD = (
-    r"(?:server|model|service|api|provider|backend|we|it|system) (?:is |are |was )(?:\w{1,12} )?(?:overloaded|busy)",
-    r"(?:at|over) (?:full |its |maximum )?capacity(?! \d)|overloaded[,.;:!]? (?:please )?(?:try|retry)",
-    r"service (?:is )?(?:temporarily |currently )?unavailable",
-    r"experiencing (?:very |unusually )?(?:high|heavy) (?:demand|load|traffic)",
-)
 _TRANSIENT = (
     r"overloaded|overloaded_error|internal server error|bad gateway|gateway time-?out|server_error",
-    *_OVERLOAD,
+    r"(?:at|over) (?:full |its |maximum )?capacity(?! \d)|service (?:is )?(?:temporarily |currently )?unavailable",
+    r"experiencing (?:very |unusually )?(?:high|heavy) (?:demand|load|traffic)",
     r"ECONN(?:REFUSED|RESET|ABORTED)|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|ENETUNREACH|i/o timeout",
     r"API Error: terminated|socket hang up|fetch failed|error sending request|request timed out|network error",
     r"connection (?:error|refused|reset|failed|closed|lost|timed out)",
@@ -89,11 +84,6 @@ _ERROR_LINE = (
     r"(?:quota|too many|not|no|credit|rate|session|model|please set)",
     r"you.ve (?:hit|reached)|[\w-]{1,40} cannot be used|request failed with status",
 )
-# A line with a transient error may begin without the word "error": "503 Service Unavailable".
-_BEFORE_FAULT = (
-    r"(?:HTTP |[45]\d\d |connect |read |write |dial tcp \S{1,80}+ |getaddrinfo "
-    r"|the (?:\w{1,20} )?(?:model|server|service|API) is (?:currently )?){0,4}"
-)
 # Lines that mention a limit but don't report one: code, diffs, tests, package names, descriptions of work.
 _CODE = (
     r"^[ \t]*+(?:[-+](?=\S|  )|@@|#|//|diff |index |\d+[:|]|ok\b|not ok\b|E  |(?:import|from|def|class|const) "
@@ -101,7 +91,7 @@ _CODE = (
     r"|\w\.(?:py|js|ts|go|rs|java|rb|md|tsx?|c|h|cpp):\d|=>|[{;]\s*+\Z|\bPASS(?:ED)?\b|\bFAIL(?:ED)?\b"
 )
 _ABOUT = (
-    r"(?i)\b(?:tests?|specs?|passed|assert\w{0,10}|expects?|mock\w{0,5}|simulat\w{1,5}|package|module|import|library)\b"
+    r"(?i)\b(?:tests?|specs?|passed|lines|assert\w{0,10}|expects?|mock\w{0,5}|simulat\w{1,5}|package|module|import|library)\b"
     r"|\b(?:add|adds|added|handle[sd]?|handling|implement\w{0,4}|fix|fixed|fixes|document\w{0,3}|support\w{0,3})\b"
     r"|\b(?:if|when|whenever|should|would|refused?|return|returns|raises?|throws?|catch\w{0,3}|says|deprecated)\b"
     r"|==|\(\)|@\d|ratelimit\b|rate-limit\b(?! *+(?:exceeded|error|reached|hit))"
@@ -120,9 +110,7 @@ _KINDS: tuple[tuple[FailureKind, str], ...] = (
 )
 _LOST = _any(_LOST_SESSION)
 _UNKNOWN = _any(_UNKNOWN_OPTION)
-_STATED = _any((*_LIMIT, *_OVERLOAD, r"(?:error|status|code)[:=]? ?429|HTTP(?:/[\d.]{1,3})? (?:429|50[234]|529)"))
 _BEGINS_AS_ERROR = rf'(?i)[\W_]*+(?:{"|".join(_ERROR_LINE)})\b|\{{.*"type": ?"error"'
-_BEGINS_AS_FAULT = rf"(?i)\W*+{_BEFORE_FAULT}(?:{'|'.join(_TRANSIENT)}|too many requests)\b"
 _WHEN = re.compile(r"\W*+(?:please )?\b(?:retry|retrying|try again|resets?|wait)\b", re.IGNORECASE)
 _REFUSED = re.compile(r"(?:error: )?unknown (?:option|argument|flag)s?\b", re.IGNORECASE)
 # Some CLIs print one of these errors as their whole answer, with exit code 0.
@@ -198,9 +186,7 @@ def _states_trouble(line: str, is_near: bool) -> bool:
     kind = kind_of(line)
     if kind == "ordinary" or (kind == "fatal" and not is_near) or re.search(_CODE, line):
         return False
-    if re.match(_BEGINS_AS_ERROR, line) or re.match(_BEGINS_AS_FAULT, line):
-        return True
-    return kind != "fatal" and re.search(_STATED, line) is not None and not re.search(_ABOUT, line)
+    return bool(re.match(_BEGINS_AS_ERROR, line)) or (kind != "fatal" and not re.search(_ABOUT, line))
 
 
 def _with_time(line: str, below: list[str]) -> Trouble:
@@ -262,7 +248,6 @@ _SECONDS = (
     r"|\bretry-after(?:-seconds)?\"?\s*+[:=]\s*+\"?(\d{1,9}(?:\.\d{1,9})?)\b(?![ \t]*+[a-z])"
     r"|\bretryDelay\"?\s*+[:=]\s*+\"?(\d{1,9}(?:\.\d{1,9})?)s\b"
 )
-_MILLISECONDS = r"(?i)\bretry-after-ms\"?\s*+[:=]\s*+\"?(\d{1,12})\b"
 # Words before a duration: "retry-after: 60s", "wait 2 minutes", "try again in an hour".
 _BEFORE_SPAN = (
     r"(?i)\b(?:try again|retry|retrying|resets?|reset|renews?|available|wait|come back|back off)(?: (?:again|it|now))?"
@@ -281,7 +266,6 @@ _ISO = (
     r"(?i)\b(?:resets?(?: (?:at|on))?|try again (?:at|after)|retry-after:?|resets?_?at\"?\s*+[:=])\s*+\"?"
     r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?(?:\s?(?:Z|UTC|[+-]\d\d:?\d\d))?)"
 )
-_HTTP_DATE = r"(?i)\bretry-after\"?\s*+[:=]\s*+\"?((?:mon|tue|wed|thu|fri|sat|sun), \d.{20,26}?GMT)"
 
 JUST_PASSED = 600.0  # seconds; a time of day that is this recent is in the past, not tomorrow
 _LONGEST_WAIT = 62 * 86400.0
@@ -306,8 +290,6 @@ def _epoch(text: str) -> float | None:
 def _after(text: str, now: float) -> float | None:
     if found := re.search(_SECONDS, text):
         return now + float(found[1] or found[2] or found[3])
-    if found := re.search(_MILLISECONDS, text):
-        return now + float(found[1]) / 1000
     for before in re.finditer(_BEFORE_SPAN, text):
         if span := _span(text, before.end()):
             return now + span
@@ -325,14 +307,11 @@ def _span(text: str, at: int) -> float:
 
 
 def _date(text: str) -> float | None:
+    found = re.search(_ISO, text)
     try:
-        if found := re.search(_ISO, text):
-            return datetime.fromisoformat(found[1].replace(" UTC", "+00:00").replace("UTC", "+00:00")).timestamp()
-        if found := re.search(_HTTP_DATE, text):
-            return datetime.strptime(found[1], "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC).timestamp()
+        return datetime.fromisoformat(re.sub(" ?UTC", "+00:00", found[1])).timestamp() if found else None
     except (ValueError, OverflowError):
-        pass
-    return None
+        return None
 
 
 def _clock(text: str, now: float) -> float | None:

@@ -28,8 +28,6 @@ T = TypeVar("T")
 MOST_BYTES = 64 << 20  # of a file that is read whole
 STATE_HINT = "check its permissions and the free space, or set XDG_STATE_HOME"
 LOCK_TIMEOUT = 600.0  # seconds: git commands may run under a lock
-_CHUNK = 1 << 16
-_SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _REASONS = {
     errno.ELOOP: "it is a link, which is not followed",
     errno.ENXIO: "it is not a regular file",
@@ -43,14 +41,24 @@ class ReplacedFileError(OSError):
 
 def open_file(path: StrPath, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
     """Open one of ralph's own files and return its descriptor. Fails unless it is a regular file."""
-    path = os.fspath(path)
+    return _open_regular(path, flags | os.O_NOFOLLOW, mode)
+
+
+def open_given(path: StrPath | bytes) -> int:
+    """Open a regular file that the user named, which may be a link, and return its descriptor."""
+    return _open_regular(path, os.O_RDONLY)
+
+
+def _open_regular(path: StrPath | bytes, flags: int, mode: int = 0o600) -> int:
     try:
-        fd = os.open(path, flags & ~os.O_TRUNC | _SAFE_FLAGS, mode)
+        fd = os.open(path, flags & ~os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError as error:
         kind = ReplacedFileError if error.errno in (errno.ELOOP, errno.ENXIO) else OSError
         raise kind(error.errno, _REASONS.get(error.errno or 0, error.strerror), path) from None
     try:
         info = os.fstat(fd)
+        if stat.S_ISDIR(info.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat.S_ISREG(info.st_mode):
             kind = ReplacedFileError if stat.S_ISFIFO(info.st_mode) else OSError
             raise kind(errno.EINVAL, "it is not a regular file", path)
@@ -116,35 +124,14 @@ def decode_file(data: bytes, name: StrPath) -> str:
         raise UserError(f"{name} is not UTF-8 text", hint) from None
 
 
-def open_given(path: StrPath | bytes) -> int:
-    """Open a regular file that the user named, and return its descriptor."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise OSError(error.errno, _REASONS.get(error.errno or 0, error.strerror), path) from None
-    mode = os.fstat(fd).st_mode
-    if stat.S_ISREG(mode):
-        return fd
-    os.close(fd)
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    raise OSError(errno.EINVAL, "it is not a regular file", path)
-
-
 def _read_all(fd: int, path: StrPath, most: int) -> bytes:
-    """Read a descriptor to its end and close it. The file may grow while it is read."""
-    try:
-        size = os.fstat(fd).st_size
-        chunks, room = [], most + 1 - size
-        while room > 0 and (chunk := os.read(fd, min(size + _CHUNK, most + 1))):
-            chunks.append(chunk)
-            room = most + 1 - sum(map(len, chunks))
-        if room <= 0:
-            limit = f"{most >> 20} MB" if most >> 20 else f"{most >> 10} KB"
-            raise OSError(errno.EFBIG, f"it is larger than {limit}", path)
-        return b"".join(chunks)
-    finally:
-        os.close(fd)
+    """Read a descriptor to its end and close it."""
+    with open(fd, "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        limit = f"{most >> 20} MB" if most >> 20 else f"{most >> 10} KB"
+        raise OSError(errno.EFBIG, f"it is larger than {limit}", path)
+    return data
 
 
 def write_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:

@@ -36,8 +36,7 @@ def job(key: str, state: Any = "queued", **known: Any) -> Job:
 
 
 def board(*jobs: Job, **known: Any) -> Board:
-    working = {one.task.key: one.run for one in jobs if one.state == "working"}
-    return Board(jobs={one.task.key: one for one in jobs}, working=working, **known)
+    return Board(jobs={one.task.key: one for one in jobs}, **known)
 
 
 def test_as_many_tasks_start_as_there_are_slots_in_backlog_order() -> None:

@@ -172,7 +172,7 @@ class TaskProcesses:
     def pause(self, board: Board, is_paused: bool) -> None:
         """Pause the loops, or let them continue."""
         for key in self.running:
-            if key in board.working:
+            if board.is_working(key):
                 with suppress(UserError):
                     mailbox = self._mailbox_of(board, key)
                     mailbox.pause() if is_paused else mailbox.unpause()

@@ -157,7 +157,7 @@ class Coordinator:
     def _on_child_exit(self, child: TaskProcess) -> None:
         if child.key == GATE:
             self._on_gate_exit(child)
-        elif child.key in self.ledger.board.working:  # otherwise it was withdrawn in the meantime: its branch stays
+        elif self.ledger.board.is_working(child.key):  # otherwise it was withdrawn in the meantime: its branch stays
             event, fatal = self._children.task_event(child)
             self.ledger.tell(event)
             if fatal:
@@ -195,7 +195,7 @@ class Coordinator:
             self.ledger.tell(work_events.WorkPaused(is_paused))
             self._children.pause(self.ledger.board, is_paused)
         for request in self._mailbox.take(TASK_REQUEST, TaskRequest):
-            if request.note and request.key in self.ledger.board.working:  # it has just started
+            if request.note and self.ledger.board.is_working(request.key):  # it has just started
                 self._children.tell(self.ledger.board, request.key, request.note)
             elif happened := events_for_request(self.ledger.board, request):
                 self.ledger.tell(*happened)

@@ -100,7 +100,6 @@ class Board(Struct, frozen=True, kw_only=True):
     """The state of a backlog run, on which every decision depends.
 
     - `jobs` are in the order of the backlog.
-    - `working` maps the keys of running tasks to their runs.
     - `window` is the most tasks that the gate merges together.
     - `trying` are the tasks that the gate is merging now.
     - `halves` are the parts of a batch that failed; the gate tries them first.
@@ -109,7 +108,6 @@ class Board(Struct, frozen=True, kw_only=True):
     """
 
     jobs: dict[str, Job] = field(default_factory=dict)
-    working: dict[str, str] = field(default_factory=dict)
     slots: int = 4
     max_returns: int = 3
     max_cost: float | None = None
@@ -133,6 +131,9 @@ class Board(Struct, frozen=True, kw_only=True):
 
     def of(self, *states: TaskState) -> list[Job]:
         return [job for job in self.jobs.values() if job.state in states]
+
+    def is_working(self, key: str) -> bool:
+        return key in self.jobs and self.jobs[key].state == "working"
 
 
 class TaskResult(Struct, frozen=True, kw_only=True):

@@ -156,16 +156,16 @@ GATE = ""  # instead of the key of a task
 
 
 def apply_event(board: Board, event: object, at: float) -> Board:
-    """Return the board after `event`. Its `jobs` and `working` change in place: a copy for each event would be slow."""
+    """Return the board after `event`. Its `jobs` change in place: a copy for each event would be slow."""
     match event:
         case WorkStarted():
             known = {"slots": event.slots, "max_returns": event.max_returns, "max_cost": event.max_cost}
-            for key in (*board.working,):  # no loop runs when a backlog run is resumed
-                _with(board, replace(board.jobs[key], state="queued"))
+            for job in board.of("working"):  # no loop runs when a backlog run is resumed
+                _with(board, replace(job, state="queued"))
             return replace(board, **known, trying=(), stuck="", is_paused=False)
         case TaskListed():
-            job = board.jobs.get(event.task.key)
-            return _with(board, replace(job, task=event.task) if job else Job(task=event.task, since=at))
+            job = board.jobs.get(event.task.key) or Job(task=event.task, since=at)
+            return _with(board, replace(job, task=event.task))
         case GateStarted():
             return replace(board, trying=event.keys)
         case GateFinished():
@@ -211,10 +211,6 @@ def _after_move(
 
 def _with(board: Board, job: Job) -> Board:
     board.jobs[job.task.key] = job
-    if job.state == "working":
-        board.working[job.task.key] = job.run
-    else:
-        board.working.pop(job.task.key, None)
     return board
 
 
@@ -235,8 +231,7 @@ class WorkState(Struct, frozen=True, kw_only=True):
 
 
 def copy_state(state: WorkState) -> WorkState:
-    board = replace(state.board, jobs={**state.board.jobs}, working={**state.board.working})
-    return replace(state, board=board, holders={**state.holders})
+    return replace(state, board=replace(state.board, jobs={**state.board.jobs}), holders={**state.holders})
 
 
 def next_state(state: WorkState, event: object, at: float, by: str = "") -> WorkState:
@@ -262,7 +257,7 @@ def next_state(state: WorkState, event: object, at: float, by: str = "") -> Work
             state = replace(state, opened=event.commit)
         case TaskMerged() if event.commit:
             state = replace(state, opened=event.commit)
-    if (key := getattr(event, "key", None)) and key not in state.board.working:
+    if (key := getattr(event, "key", None)) and not state.board.is_working(key):
         holders.pop(key, None)
     return state
 

@@ -39,7 +39,7 @@ def decide_request(request: TaskRequest, state: WorkState) -> list[WorkTold]:
 def decide_letter(request: TaskRequest, state: WorkState) -> list[WorkTold]:
     """Like `decide_request`, for a request from a mailbox: its task may have started since. It then starts again, with
     the note."""
-    if request.note and request.key in state.board.working:
+    if request.note and state.board.is_working(request.key):
         return [work_events.TaskQueued(request.key, "a person left a note", request.note)]
     return decide_request(request, state)
 

@@ -25,8 +25,3 @@ def test_the_attempt_after_the_timeout_is_the_last(slept: list[float], monkeypat
     clock = iter([0.0, 1.0, 9.0, 11.0])
     monkeypatch.setattr("ralph.git.locks.time.monotonic", lambda: next(clock))
     assert [*RetryPolicy(timeout=10.0).tries()] == [False, False, True]
-
-
-def test_a_run_that_must_end_gets_one_attempt(slept: list[float]) -> None:
-    assert [*RetryPolicy(timeout=60.0, delay=9.0).tries(time_left=lambda: 0.0)] == [True]
-    assert slept == []

@@ -302,7 +302,7 @@ def _broken_commit(repo: Any) -> None:
     ("arrange", "message"),
     [
         (_branch_exists, "already exists"),
-        (_branch_in_the_way, "a branch named ralph prevents"),
+        (_branch_in_the_way, "'refs/heads/ralph' exists"),
         (_folder_exists, "already exists"),
         (_file_in_the_way, "cannot make a worktree in"),
         (_broken_commit, "cannot make a worktree: "),

@@ -3,8 +3,9 @@
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 
 from msgspec import Struct
 
@@ -20,17 +21,15 @@ class RetryPolicy(Struct, frozen=True):
     factor: float = 1.0
     max_delay: float = 5.0
 
-    def tries(self, time_left: Callable[[], float] = lambda: math.inf) -> Iterator[bool]:
+    def tries(self) -> Iterator[bool]:
         """Yield once for each attempt, True for the last one, and sleep between attempts."""
-        began, number, delay = time.monotonic(), 0, self.delay
-        while True:
-            number += 1
-            is_late = time.monotonic() - began >= self.timeout or time_left() <= 0
-            is_last = is_late or number == self.attempts
+        began, delay = time.monotonic(), self.delay
+        for number in count(1):
+            is_last = number == self.attempts or time.monotonic() - began >= self.timeout
             yield is_last
             if is_last:
                 return
-            time.sleep(max(0.0, min(delay, self.max_delay, time_left())))
+            time.sleep(min(delay, self.max_delay))
             delay *= self.factor
 
 
@@ -38,8 +37,6 @@ class RetryPolicy(Struct, frozen=True):
 LOCKED_REF = RetryPolicy(timeout=10.0, delay=0.01)
 # A remote may be unreachable for a while; callers set the timeout.
 REMOTE_AWAY = RetryPolicy(delay=0.1, factor=2.0)
-# A killed git leaves a lock in ralph's own worktree, which is removed before the second attempt.
-OWN_LOCKS = RetryPolicy(attempts=2)
 
 STALE = 2.0  # seconds; git holds the lock of a ref or an index for milliseconds
 STALE_PACKED_REFS = 10.0  # seconds; git needs one or two to write all refs, even if there are a million
@@ -47,20 +44,20 @@ STALE_PACKED_REFS = 10.0  # seconds; git needs one or two to write all refs, eve
 
 def remove_stale_locks(git: Git, *refs: str) -> None:
     """Remove the locks that a killed git left in one of ralph's worktrees, and on these refs."""
-    remove_stale(*(os.path.join(git.git_dir, name) for name in ("index.lock", "HEAD.lock")), time_left=git.time_left)
+    remove_stale(git, *(os.path.join(git.git_dir, name) for name in ("index.lock", "HEAD.lock")))
     remove_stale_ref_locks(git, *refs)
 
 
 def remove_stale_ref_locks(git: Git, *refs: str) -> None:
     """Remove the locks on refs that only ralph writes; turn a symbolic ref back into an ordinary one."""
     common = git.common_dir
-    remove_stale(*(os.path.join(common, f"{ref}.lock") for ref in refs), time_left=git.time_left)
+    remove_stale(git, *(os.path.join(common, f"{ref}.lock") for ref in refs))
     for ref in refs:
         if read_line(os.path.join(common, ref)).startswith("ref:"):  # a commit would move the branch it points to
             git.run("update-ref", "--no-deref", ref, git.resolve(ref))
 
 
-def remove_stale(*locks: str, age: float = STALE, time_left: Callable[[], float] = lambda: math.inf) -> bool:
+def remove_stale(git: Git, *locks: str, age: float = STALE) -> bool:
     """Wait until these locks are `age` seconds old, then remove them: no living git can hold them.
 
     Return whether there was a lock. A lock stays if the run has no time left to wait.
@@ -70,7 +67,7 @@ def remove_stale(*locks: str, age: float = STALE, time_left: Callable[[], float]
         with suppress(FileNotFoundError, NotADirectoryError):
             while abs(since := time.time() - os.stat(lock).st_mtime) < age:
                 found = True
-                if time_left() < age:
+                if git.time_left() < age:
                     return True
                 time.sleep(min(age - abs(since), 0.05))
             os.unlink(lock)
@@ -100,8 +97,7 @@ def update_refs(git: Git, *changes: str) -> None:
     if result.found_lock:
         remove_stale_ref_locks(git, *(change.split()[1] for change in changes))
         # A git that was killed while it removed a branch blocks every other removal.
-        packed = os.path.join(git.common_dir, "packed-refs.lock")
-        remove_stale(packed, age=STALE_PACKED_REFS, time_left=git.time_left)
+        remove_stale(git, os.path.join(git.common_dir, "packed-refs.lock"), age=STALE_PACKED_REFS)
         result = git.try_run(*args, stdin=lines)
     if result.code:
         raise git_error(args, result)

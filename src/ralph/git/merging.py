@@ -228,8 +228,7 @@ def move_target(git: Git, ref: str, new: str, old: str) -> Literal["moved", "los
             return "moved"
         if now != old:
             return "lost"
-        lock = os.path.join(git.common_dir, f"{ref}.lock")
-        is_locked = remove_stale(lock, time_left=git.time_left) or result.found_lock
+        is_locked = remove_stale(git, os.path.join(git.common_dir, f"{ref}.lock")) or result.found_lock
         if is_last or not (result.was_killed or is_locked):
             break
     raise git_error(args, result, f"cannot move {ref}")
@@ -238,9 +237,8 @@ def move_target(git: Git, ref: str, new: str, old: str) -> Literal["moved", "los
 def delete_branches(git: Git, tips: Mapping[str, str]) -> None:
     """Delete branches that only ralph writes, if they still point to these commits."""
     for name, tip in tips.items():
-        if git.resolve(f"refs/heads/{name}") == tip:
-            with suppress(GitError):  # it has just moved, or git was killed
-                update_refs(git, f"delete refs/heads/{name} {tip}")
+        with suppress(GitError):  # it is gone or has moved, or git was killed
+            update_refs(git, f"delete refs/heads/{name} {tip}")
 
 
 def files_with_markers(git: Git, commit: str, files: Sequence[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from hashlib import sha256
 from pathlib import Path
 from re import Pattern
@@ -312,11 +312,10 @@ def parse_glob(text: str) -> Glob:
     if not body or ".." in body.split("/"):
         raise UserError(f"{text!r} is not a pattern for files in the workspace", "write it like tests/** or *.lock")
     *folders, last = body.split("/") if is_anchored else ("**", body)
-    try:
-        parts = [None if name == "**" else _compile_name(name) for name in folders]
-        parts.append(_compile_name(last))  # here `**` matches any name: a matched folder includes its files
-    except re.error as error:
-        raise UserError(f"cannot read the pattern {text!r}: {error}", "check its brackets") from None
+    parts = [None if name == "**" else _compile_name(name) for name in folders]
+    parts.append(_compile_name(last))  # here `**` matches any name: a matched folder includes its files
+    if any(part and "(?!)" in part.pattern for part in parts):  # a range such as `[z-a]` matches nothing
+        raise UserError(f"{text!r} is a pattern that matches nothing", "check its brackets")
     names = body.split("/") if is_anchored else []
     plain = next((at for at, name in enumerate(names) if any(c in name for c in "*?[\\")), len(names))
     return Glob(text, "/".join(names[:plain]), tuple(parts), is_exception)
@@ -330,22 +329,7 @@ def matches(globs: Sequence[Glob], path: str) -> bool:
     return False
 
 
-_GLOB_TOKEN = re.compile(
-    r"(?P<any>\*+)|(?P<char>\?)|\[(?P<negated>[!^]?)(?P<set>\]?[^\]]{0,200})\]|\\(?P<escaped>.)|.", re.DOTALL
-)
-
-
 def _compile_name(glob: str) -> Pattern[str]:
-    """Compile the pattern of one name. What a `*` has skipped is never tried again, so that many of them are fast."""
-    pieces = [""]
-    for token in _GLOB_TOKEN.finditer(glob):
-        if token["any"]:
-            pieces.append("")
-        elif token["set"] is not None:
-            chars = re.sub(r"[\\\[&~|]", r"\\\g<0>", token["set"]).replace("--", r"-\-")
-            pieces[-1] += f"[{'^' if token['negated'] else ''}{chars}]"
-        else:
-            pieces[-1] += "." if token["char"] else re.escape(token["escaped"] or token[0])
-    first, *others = pieces
-    middle = "".join(f"(?>.*?{piece})" for piece in others[:-1])
-    return re.compile(first + middle + (f".*{others[-1]}" if others else ""), re.DOTALL)
+    """Compile the pattern of one name. `fnmatch` knows neither `\\*`, for a plain star, nor `[^ab]`."""
+    plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], glob)
+    return re.compile(translate(plain.replace("[^", "[!")))

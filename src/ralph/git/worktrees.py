@@ -18,8 +18,8 @@ from ralph.core.text import head
 from ralph.errors import UserError
 from ralph.files import locked, read_given, remove_tree, replace_file, state_folder, temporary_folder
 from ralph.git.client import PINNED_SETTINGS, Git, GitError, git_at, git_dir_of, git_error, read_line
-from ralph.git.index import PrivateIndex, display_path, files_in, find_nested, gitlinks, head_of, tree_of
-from ralph.git.locks import OWN_LOCKS, remove_stale, remove_stale_locks, update_refs
+from ralph.git.index import MAX_INDEX, PrivateIndex, display_path, files_in, find_nested, gitlinks, head_of, tree_of
+from ralph.git.locks import remove_stale, remove_stale_locks, update_refs
 from ralph.git.scm import EXCLUDE_RALPH, Runner, commit_with_git, run_unattended
 from ralph.store.folder import is_occupied
 from ralph.store.journal import read_entries
@@ -27,7 +27,6 @@ from ralph.store.journal import read_entries
 # Without this option git looks into nested repositories, and runs programs that their settings name.
 NOT_INTO_NESTED = ("--ignore-submodules=dirty",)
 ATTRIBUTES = ("--", ":(top,glob)**/.gitattributes")
-MAX_INDEX = 1 << 32  # bytes
 COMMIT = ("commit", "-q", "--no-verify", "--no-gpg-sign", "-m")
 
 
@@ -109,10 +108,6 @@ def create(worktree: Worktree, start: str = "HEAD") -> str:
         raise UserError(f"{worktree.path} already exists", "it may contain work of an earlier run: merge or remove it")
     if home.resolve(worktree.ref):
         raise UserError(f"the branch {worktree.branch} already exists", "it may contain work of an earlier run")
-    if home.resolve("refs/heads/ralph"):
-        raise UserError(
-            "a branch named ralph prevents branches named ralph/…", "rename it: git branch -m ralph my-ralph"
-        )
     commit = commit if start == "HEAD" else start
     args = ("worktree", "add", "--no-track", "-b", worktree.branch, "--", worktree.path, commit)
     result = home.try_run(*args)
@@ -140,7 +135,7 @@ def commit_all(worktree: Worktree, message: str, runner: Runner | None = None) -
     git = worktree.git
     before = git.resolve("HEAD")
     env = {**git.identity(), "GIT_DIR": git.git_dir, "GIT_WORK_TREE": git.root}
-    for _ in OWN_LOCKS.tries():
+    for _ in range(2):  # a lock that a killed git left is removed before the second attempt
         with suppress(FileNotFoundError):
             remove_stale_locks(git, worktree.ref)
         result = commit_with_git(
@@ -378,7 +373,7 @@ def delete_folder(worktree: Worktree) -> None:
                 os.rename(folder, trash)
             remove_tree(trash)
     if worktree.path:
-        remove_stale(f"{worktree.path}.index", f"{worktree.path}.index.lock", age=0.0)
+        remove_stale(worktree.home, f"{worktree.path}.index", f"{worktree.path}.index.lock", age=0.0)
     if kept := registered_git_dir(worktree):
         remove_tree(kept, last="gitdir")
 

@@ -246,7 +246,7 @@ def test_children_are_ended_even_if_their_keeper_was_killed(mark: Any) -> None:
         command = Command(argv=tuple(words), cwd="/", env={MARK: mark.seconds, "PATH": os.defpath})
         keeper.spawn("/usr/bin/setsid", command, (0, 1, 2))
         os.kill(keeper.pid, signal.SIGKILL)
-        end_children(keeper, interrupt)
+        end_children(keeper, interrupt, mark.seconds)
         assert mark.bearers() == []
 
 

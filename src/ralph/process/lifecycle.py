@@ -96,15 +96,17 @@ class ProcessLifecycle:
         if self._own and self._exit_code is None:
             self._own.send_signals(*numbers)
 
-    def poll_fds(self) -> list[int]:
-        """Return the descriptors to poll: one of them becomes readable when something has happened."""
-        sources = (self._keeper or self._own, self._interrupt)
-        return [*self._streams, *(fd for source in sources if source and (fd := source.fileno()) >= 0)]
+    def step(self) -> None:
+        """Wait for something to happen, and handle it."""
+        try:
+            self._step()
+        except KeeperLost as lost:
+            self.is_over = True
+            assert self._keeper is not None
+            raise self._keeper.replace() from lost
 
-    def timeout(self) -> float | None:
-        """Return the milliseconds until `step` has something to do by itself."""
-        if self._interrupt is not None and self._interrupt.level > self._level:
-            return 0.0
+    def _timeout(self) -> float | None:
+        """Return the milliseconds until there is something to do even if nothing happens."""
         now = time.monotonic()
         waits = [at - now for at in self._deadlines.values()]
         if self._deadline and self._may_be_ended:
@@ -113,15 +115,6 @@ class ProcessLifecycle:
             waits.append(POLL_INTERVAL)
         soonest = min(waits, default=math.inf)
         return None if soonest == math.inf else max(0.0, soonest) * 1000
-
-    def step(self, timeout: float | None) -> None:
-        """Wait up to `timeout` milliseconds for something to happen, and handle it."""
-        try:
-            self._step(timeout)
-        except KeeperLost as lost:
-            self.is_over = True
-            assert self._keeper is not None
-            raise self._keeper.replace() from lost
 
     def close(self, is_urgent: bool = False) -> None:
         """Kill what is still running, and close the streams."""
@@ -132,7 +125,7 @@ class ProcessLifecycle:
             if is_running and not (self.is_over or self._is_ending):
                 self._end("", URGENT_TIME if is_urgent else self.limits.stop)
             while self._is_ending and not self.is_over:
-                self.step(self.timeout())
+                self.step()
         finally:
             self._close_streams()
             _unkept.discard(self)
@@ -149,15 +142,15 @@ class ProcessLifecycle:
             if self._on_start:
                 self._on_start(self._pid)
             while not self.is_over:
-                self.step(self.timeout())
+                self.step()
         finally:
             self.close()
 
-    def _step(self, timeout: float | None) -> None:
+    def _step(self) -> None:
         if self._interrupt is not None and self._interrupt.level > self._level:
             self._on_interrupt(self._interrupt)
         deadline = min(self._deadlines.values(), default=math.inf)
-        for fd, _ in self._poll.poll(timeout):
+        for fd, _ in self._poll.poll(self._timeout()):
             if fd in self._streams:
                 self._read(fd)
                 self._schedule_tick(1)
@@ -208,8 +201,10 @@ class ProcessLifecycle:
                 os.close(fd)
             if not self._pid:
                 self._close_streams()
-        for fd in self.poll_fds():
-            self._poll.register(fd, select.POLLIN)
+        sources = [source.fileno() for source in (self._keeper or self._own, self._interrupt) if source]
+        for fd in (*self._streams, *sources):
+            if fd >= 0:  # else the system can't tell when the program exits
+                self._poll.register(fd, select.POLLIN)
         limits = {"turn-timeout": self.limits.turn, "idle-timeout": self.limits.idle, "max-time": self.limits.total}
         self._deadlines |= {name: self._started_at + limit for name, limit in limits.items() if limit is not None}
         self._schedule_tick(1)

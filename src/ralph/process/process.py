@@ -125,7 +125,7 @@ class Process(ProcessLifecycle):
     def read(self) -> bytes:
         """Return the next piece of stdout; empty once the program has exited and its output is read."""
         while not self._chunks and not self.is_over:
-            self.step(self.timeout())
+            self.step()
         if self._ended_by == "deadline" and self._deadline:
             raise Cancelled(self._deadline.reason)
         if self._ended_by:

@@ -1,10 +1,9 @@
 """Supervise a task. The loop is the same as for every run; this module adds the folder of the task, its bus, and the
 wait for child runs."""
 
-import math
-import select
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +14,11 @@ from ralph.core.model import Outcome, Run, Snapshot, Stop, Usage, Wait
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.loop import Parts, Workspace
-from ralph.process.descendants import is_living, kill_run
-from ralph.process.keeper import Ended, Keeper, KeeperLost
+from ralph.process.descendants import MARK, is_living, kill_run
+from ralph.process.keeper import Keeper
+from ralph.process.lifecycle import Limits
+from ralph.process.process import Process
+from ralph.process.program import Command
 from ralph.process.signals import Interrupt
 from ralph.run.agents import CliAgent
 from ralph.run.context import Context
@@ -127,7 +129,7 @@ class SupervisedRun:
                 body = f"timeout waiting for children after {timeout}: {', '.join(run.seen.children)}"
                 self._announcer.post("WARNING", body, "warning")
             if not self._settings.keep_children and self.task.active_children():
-                end_children(context.keeper, context.interrupt)
+                end_children(context.keeper, context.interrupt, context.folder.id)
             self._fail_dead_runs()
         self._announce_end(run, stop)
         if context is not None and self._folder:
@@ -292,22 +294,13 @@ def post_completion(task: TaskFolder, run_id: str, attempts: int) -> None:
         task.project_bus.post("FACT", body, project=task.project, task=task.task, run=run_id)
 
 
-def end_children(keeper: Keeper, interrupt: Interrupt) -> None:
+def end_children(keeper: Keeper, interrupt: Interrupt, run_id: str) -> None:
     """End the child runs that are still active; a second interrupt shortens their grace period."""
     keeper.spared = None
-    ready, grace = select.poll(), math.inf
-    for one in (keeper, interrupt):
-        ready.register(one, select.POLLIN)
-    try:
-        while True:
-            if min(CHILD_GRACE, interrupt.kill_grace) < grace:
-                grace = min(CHILD_GRACE, interrupt.kill_grace)
-                keeper.kill_all(grace)
-            if keeper.fileno() in dict(ready.poll()) and isinstance(keeper.receive(), Ended):
-                return
-            interrupt.acknowledge()
-    except KeeperLost:
-        keeper.replace()
+    nothing = Command(argv=("/bin/sh", "-c", ":"), env={MARK: run_id}, cwd="/")
+    limits = Limits(leftovers=CHILD_GRACE)
+    with suppress(UserError):  # their keeper was killed: what it had started is dead
+        Process(nothing, keeper=keeper, limits=limits, interrupt=interrupt).capture(head=0, tail=0)
 
 
 def _explain(task: TaskFolder, prompt: str, done: str) -> str:

@@ -79,7 +79,7 @@ def test_a_sandbox_is_tested_and_its_version_shown(ralph, repository: Path, bubb
     ("script", "words"),
     [
         (None, "a sandbox needs bubblewrap, which is not installed → install it: `apt-get install bubblewrap`"),
-        ("echo 'bwrap: Unknown option --x' >&2; exit 1", "bubblewrap is too old"),
+        ("echo 'bwrap: Unknown option --x' >&2; exit 1", "could not create a sandbox: Unknown option --x"),
         (
             "echo 'bwrap: broken' >&2; exit 1",
             "bubblewrap could not create a sandbox: broken → see docs/guides/sandbox.md",

@@ -31,7 +31,7 @@ from ralph.process.program import CannotStart, Command, ProgramMissing, find_pro
 from ralph.run.agents import choices, duties, workers
 from ralph.run.options import Option
 from ralph.sandbox.discovery import SandboxRequest
-from ralph.sandbox.sandbox import find_bubblewrap, open_sandbox, parse_version
+from ralph.sandbox.sandbox import find_bubblewrap, open_sandbox
 from ralph.settings import AgentChoice, Settings, load
 from ralph.settings.trust import refuse_untrusted
 from ralph.show.outlet import Style, choose
@@ -189,8 +189,7 @@ def check_sandbox(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wante
     except UserError as error:
         return Finding("sandbox", "fail" if is_wanted else "note", error.message, error.hint)
     output, _ = ask_program(keeper, Command(argv=(bubblewrap, "--version"), cwd=str(folder), env=env))
-    version = ".".join(map(str, parse_version(output)))
-    return Finding("sandbox", "ok", f"bubblewrap {version}; a sandbox was created and tested")
+    return Finding("sandbox", "ok", f"{output.strip() or 'bubblewrap'}; a sandbox was created and tested")
 
 
 def check_acp_agents(env: Mapping[str, str]) -> Finding:

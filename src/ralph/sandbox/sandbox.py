@@ -13,7 +13,6 @@ from contextlib import suppress
 from shutil import move
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.errors import UNREADABLE, UserError
@@ -36,7 +35,6 @@ from ralph.sandbox.mounts import (
 )
 from ralph.sandbox.network import Network, Reachable
 
-OLDEST_VERSION = (0, 4, 0)
 INSTALL = "install it: `apt-get install bubblewrap` (dnf, pacman, zypper and apk call it the same)"
 GUIDE = "docs/guides/sandbox.md"
 _UNTOUCHED = b"untouched\n"
@@ -255,7 +253,13 @@ def _probe(sandbox: Sandbox, canary: str, request: SandboxRequest, keeper: Keepe
     if not is_untouched:
         raise UserError("a program in the sandbox could write outside", "do not rely on it; report this")
     if not output.head.startswith("inside\n"):
-        raise explain_failure(output.head, find_restrictions(request.env))
+        raise explain_failure(
+            output.head,
+            has_apparmor=read_start("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", 2).strip() == b"1",
+            is_container="container" in request.env
+            or os.path.exists("/.dockerenv")
+            or os.path.exists("/run/.containerenv"),
+        )
 
 
 def _unlink_on_mount_paths(view: SandboxView, mounts: Sequence[Mount]) -> None:
@@ -271,69 +275,37 @@ def _unlink_on_mount_paths(view: SandboxView, mounts: Sequence[Mount]) -> None:
                     break
 
 
-class Restrictions(Struct, frozen=True):
-    """What on a machine can keep programs from creating namespaces."""
-
-    is_container: bool = False
-    has_apparmor: bool = False
-    has_no_namespaces: bool = False
-
-
-def find_bubblewrap(env: Mapping[str, str], workspace: str = "") -> str:
+def find_bubblewrap(env: Mapping[str, str], workspace: str) -> str:
     """Return the path of bubblewrap; never one in the workspace, where an agent may have put it."""
     if sys.platform != "linux":
         raise UserError("a sandbox needs Linux", f"use a container, or another user: {GUIDE}")
     for folder in env.get("PATH", os.defpath).split(os.pathsep):
         path = os.path.join(folder, "bwrap")
-        is_ours = not workspace or not is_inside(os.path.realpath(path), (os.path.realpath(workspace),))
-        if is_ours and os.path.isabs(path) and os.access(path, os.X_OK) and os.path.isfile(path):
+        is_program = os.path.isabs(path) and os.access(path, os.X_OK) and os.path.isfile(path)
+        if is_program and not is_inside(os.path.realpath(path), (os.path.realpath(workspace),)):
             return path
     raise UserError("a sandbox needs bubblewrap, which is not installed", INSTALL)
 
 
-def parse_version(text: str) -> tuple[int, ...]:
-    """Return the numbers in the output of `bwrap --version`."""
-    return tuple(int(part) for part in text.split()[-1].split(".") if part.isdecimal()) if text.split() else ()
-
-
-def explain_failure(output: str, restrictions: Restrictions) -> UserError:
+def explain_failure(output: str, *, has_apparmor: bool = False, is_container: bool = False) -> UserError:
     """Return why bubblewrap could not create a sandbox, from its output and what the machine is like."""
     reason = output.strip().partition("\n")[0].removeprefix("bwrap: ")
-    if "nknown option" in reason:
-        oldest = ".".join(map(str, OLDEST_VERSION))
-        return UserError(f"bubblewrap is too old: {reason}", f"version {oldest} or later is needed")
     if any(words in reason for words in ("No space left", "Disk quota", "I/O error")):  # the last is from a shell
         return UserError(
             f"the sandbox has no room for its temporary files: {reason}", "free some space, or name another TMPDIR"
         )
     is_forbidden = any(word in reason for word in ("ermission", "not permitted", "amespace"))
-    if is_forbidden and restrictions.has_apparmor:
+    if is_forbidden and has_apparmor:
         return UserError(
             "AppArmor lets only programs with a profile create namespaces, so there is no sandbox",
             f"give bwrap one, as {GUIDE} shows; or `sysctl kernel.apparmor_restrict_unprivileged_userns=0`",
         )
-    if is_forbidden and restrictions.is_container:
+    if is_forbidden and is_container:
         return UserError(
             f"this container does not allow namespaces, so there is no sandbox ({reason})",
             f"the container already isolates the run: leave --sandbox out, or start the container as {GUIDE} shows",
         )
-    if is_forbidden and restrictions.has_no_namespaces:
-        return UserError(
-            "the kernel lets only root create namespaces, so there is no sandbox",
-            "`sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=15000`",
-        )
     return UserError(f"bubblewrap could not create a sandbox: {reason or 'it printed nothing'}", f"see {GUIDE}")
-
-
-def find_restrictions(env: Mapping[str, str]) -> Restrictions:
-    return Restrictions(
-        is_container="container" in env
-        or any(os.path.exists(mark) for mark in ("/.dockerenv", "/run/.containerenv"))
-        or any(name in read_start("/proc/1/cgroup", 4096) for name in (b"docker", b"kubepods", b"containerd", b"lxc")),
-        has_apparmor=read_start("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", 2).strip() == b"1",
-        has_no_namespaces=read_start("/proc/sys/kernel/unprivileged_userns_clone", 2).strip() == b"0"
-        or read_start("/proc/sys/user/max_user_namespaces", 2).strip() == b"0",
-    )
 
 
 def without_network(command: Command, read_only: str, keeper: Keeper) -> Command:

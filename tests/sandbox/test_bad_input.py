@@ -55,7 +55,7 @@ def test_a_missing_bubblewrap_is_an_error(
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("echo 'bwrap: Unknown option --unshare-cgroup' >&2; exit 1", "too old"),
+        ("echo 'bwrap: Unknown option --unshare-cgroup' >&2; exit 1", "could not create a sandbox: Unknown option"),
         ("echo 'bwrap: Creating new namespace failed: Operation not permitted' >&2; exit 1", "namespace"),
         ("exit 0", "could not create a sandbox: it printed nothing"),
     ],

@@ -4,6 +4,7 @@ import io
 import re
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -85,7 +86,8 @@ def test_plain_output_holds_no_control_character(events: list[e.Event], verbose:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(EVENTS, max_size=4), st.integers(1, 120), st.booleans())
 def test_a_terminal_gets_no_escape_sequence_but_our_own(events: list[e.Event], width: int, color: bool) -> None:
-    text = LIVE_LINE.sub("", show(Terminal(), events, width=width, color=color))
+    with patch("ralph.show.screen.terminal_size", return_value=(width, 24)):
+        text = LIVE_LINE.sub("", show(Terminal(), events, color=color))
     assert is_harmless(PAINT.sub("", text) if color else text)
     text.encode()
 

@@ -53,6 +53,16 @@ def live(terminal: Terminal, clock: Callable[[], float] | None = None) -> Screen
     )
 
 
+def narrow(*events: e.Event, columns: int) -> str:
+    """Return the lines on a terminal without colours and without a live line."""
+    out, style = io.StringIO(), Style(GLYPHS)
+    screen = Screen(Outlet(out), style, EventLines(style), columns=lambda: columns)
+    for event in events:
+        screen(event)
+    screen.close()
+    return out.getvalue()
+
+
 def plain(*events: e.Event, announced: str = "", **options: object) -> str:
     out = io.StringIO()
     screen = make_screen(out, env={}, **options)  # type: ignore[arg-type]
@@ -312,15 +322,15 @@ def test_timestamps_precede_all_lines_but_the_outcome() -> None:
 def test_a_whole_run_fits_a_terminal_of_forty_columns(run: list[e.Event]) -> None:
     from ralph.show.words import width
 
-    lines = plain(*run, width=40).splitlines()
+    lines = narrow(*run, columns=40).splitlines()
     assert [line for line in lines if width(line) > 40] == []
     *_, before, last = " ".join(lines).rpartition("ralph: done after 3 iterations: ")
     assert before
     assert last == plain(*run).splitlines()[-1].partition(before)[2]
 
 
-def test_a_given_width_breaks_lines_without_a_terminal() -> None:
-    assert plain(e.AgentText("one two three four five"), width=14) == "  one two\n  three four\n  five\n"
+def test_a_narrow_terminal_breaks_lines() -> None:
+    assert narrow(e.AgentText("one two three four five"), columns=14) == "  one two\n  three four\n  five\n"
 
 
 def test_every_line_is_one_write(run: list[e.Event]) -> None:

@@ -111,10 +111,8 @@ class Screen:
         self._outlet.close()
 
     def _show(self, happened: Iterable[Event], lines: EventLines) -> None:
-        room = _WIDTH
         if self._columns is not None:
-            room = self._columns()
-            lines.talk.columns = max(room - (len("[HH:MM:SS] ") if self._timestamps else 0), 1)
+            lines.talk.columns = max(self._columns() - (len("[HH:MM:SS] ") if self._timestamps else 0), 1)
         now = self._clock()
         text = [line for event in happened for line in lines(event, now)]
         if self._timestamps and text:
@@ -128,7 +126,7 @@ class Screen:
             self._status(event, now)
         begins = any(isinstance(event, _STARTS) for event in happened)
         if text or begins or not self._live.is_drawn or now - self._drawn_at >= _REDRAW_INTERVAL:
-            self._write(text, now, room=room)
+            self._write(text, now)
 
     def _room(self) -> int:
         return self._columns() if self._columns else _WIDTH
@@ -141,7 +139,9 @@ class Screen:
         if self._lines is not None and len(history.whole) > 1:
             text += [*table(history, self._style, self._room()), ""]
         is_named = self._lines is not None and bool(history.run)
-        text += self._proof(history)
+        if history.proof and self._lines is not None:
+            text += [row for line in proof_lines(history.proof, self._style) for row in self._rows(line)]
+            text.append("")
         if history.is_refused_by_exam:
             for output in load_exam_outputs(history.run)[-1:]:
                 text += self._rows(f"What the exam printed is in {output.log}") if not output.passed else []
@@ -152,20 +152,12 @@ class Screen:
         text += [self._style.paint(outcome_tone(event.exit_code), row) for row in sentence]
         self._write(text, timeout=_STOPPING_TIMEOUT if event.outcome == Outcome.INTERRUPTED.value else _OUTCOME_TIMEOUT)
 
-    def _proof(self, history: RunHistory) -> list[str]:
-        """Return what `--prove` found, with an empty line below."""
-        if history.proof is None or self._lines is None:
-            return []
-        lines = [row for line in proof_lines(history.proof, self._style) for row in self._rows(line)]
-        return [*lines, ""]
-
     def _rows(self, sentence: str) -> list[str]:
         """Return one line, or several if the terminal is too narrow."""
         return wrap(sentence, self._columns()) if self._columns else [sentence]
 
     def _next_steps(self, history: RunHistory) -> list[str]:
         """Return the name of the run and the commands that make sense now."""
-
         steps = [(command(step), PURPOSES.get(step.verb, "")) for step in next_steps(history)]
         size = max((len(typed) for typed, _ in steps), default=0)
         paint, left = self._style.paint, self._room() - size - 4
@@ -173,7 +165,7 @@ class Screen:
         lines = [f"  {word:<{size}}  {paint('dim', why)}".rstrip() for (word, _), why in zip(steps, whys, strict=True)]
         return [f"{paint('dim', 'run')} {history.run}", *lines, ""]
 
-    def _write(self, lines: list[str], now: float = 0.0, timeout: float = WRITE_TIMEOUT, room: int = 0) -> None:
+    def _write(self, lines: list[str], now: float = 0.0, timeout: float = WRITE_TIMEOUT) -> None:
         """Erase the live line, print the lines and draw the live line again, in one write."""
         skipped = self._skipped
         if skipped and self._lines is not None:
@@ -181,8 +173,7 @@ class Screen:
             lines = [self._style.paint("dim", note), *lines]
         rows: list[str] = []
         if self._status is not None:
-            room = (room or self._room()) - 2
-            rows = [" " + self._status.line(now, room)]
+            rows = [" " + self._status.line(now, self._room() - 2)]
             self._drawn_at = now
         written = self._live.write(lines, rows, timeout)
         self._skipped = 0 if written else skipped + len(lines) - (skipped > 0)
@@ -197,7 +188,6 @@ def make_screen(
     color: bool | None = None,
     emoji: bool | None = None,
     live: bool = True,
-    width: int | None = None,
     timestamps: bool = False,
     output_lines: int | None = None,
     output_chars: int | None = None,
@@ -219,18 +209,12 @@ def make_screen(
         limits = limits if output_lines is None else replace(limits, output_lines=output_lines)
         limits = limits if output_chars is None else replace(limits, output_chars=output_chars)
         lines = EventLines(style, verbose=verbose, agent_output=agent_output, announces=not live, limits=limits)
-
-    def room() -> int:
-        """Return the current width, because terminals are resized."""
-        return width or terminal_size(stream, _WIDTH)[0]
-
-    columns = room if width is not None or is_terminal else None
     return Screen(
         Outlet(stream, waits),
         style,
         lines,
         live=live,
-        columns=columns,
+        columns=(lambda: terminal_size(stream, _WIDTH)[0]) if is_terminal else None,
         timestamps=timestamps,
         clock=clock,
     )

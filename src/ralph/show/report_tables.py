@@ -8,7 +8,7 @@ from msgspec import Struct
 from ralph.core.gains import describe_end, describe_start, format_value
 from ralph.core.measuring import Metric, run_to_run_difference
 from ralph.core.model import FileChange
-from ralph.core.text import clean, plural, short
+from ralph.core.text import clean, short
 from ralph.history.evidence import Evidence, PatchedFile
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.history.states import RESULT_TONES
@@ -18,13 +18,13 @@ from ralph.show.summary import (
     Column,
     attempt_columns,
     exam_words,
+    few_lines,
     iteration_columns,
+    iteration_details,
     share_of_checks,
 )
 from ralph.show.words import (
-    describe_review,
     duration,
-    hand_over_words,
     happened,
     how_it_failed,
     nickname,
@@ -35,7 +35,6 @@ from ralph.show.words import (
 from ralph.store.folder import ExamOutput
 
 MAX_FILES = 300
-MAX_CHECKS = 12  # of an iteration
 MAX_CELLS, MAX_ROWS = 60, 30  # of the score
 MAX_OPEN_TAILS = 3
 _STATUS = {"A": "new", "D": "deleted", "M": "changed", "T": "changed type"}
@@ -148,17 +147,14 @@ def _claim_mark(one: PastIteration) -> Html | None:
 def refusals(history: RunHistory) -> Html | None:
     """Return the refused claims; several gates may object to one claim."""
     rows = [one for one in history.iterations if one.refused]
+    reasons = [few_lines([refused.reason for refused in one.refused], 3) for one in rows]
     columns = [
         Column("Iteration", [str(one.number) for one in rows], kind=".num"),
         Column("The agent claimed", [element("code", one.refused[0].claim) for one in rows]),
         Column("Refused by", [", ".join(dict.fromkeys(refused.gate for refused in one.refused)) for one in rows]),
-        Column("Because", [_few([refused.reason for refused in one.refused], 3) for one in rows], kind=".wrap.lines"),
+        Column("Because", reasons, kind=".wrap.lines"),
     ]
     return table(columns) if rows else None
-
-
-def _few(lines: Sequence[str], most: int) -> str:
-    return "\n".join([*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])])
 
 
 def talk(history: RunHistory) -> Html | None:
@@ -247,30 +243,8 @@ def patch_lines(file: PatchedFile) -> Html:
 
 def particulars(one: PastIteration, history: RunHistory) -> Html:
     """Return the facts of an iteration, such as its checks and why its claim was refused."""
-    changed = one.files or []
-    names = ", ".join(file.path for file in changed[:20]) + (" …" if len(changed) > 20 else "")
-    checks = []
-    for check in sorted(one.checks, key=lambda check: check.passed):  # failed ones first
-        took = duration(check.seconds)
-        how = "" if check.passed else f"✗ {check.name} ({how_it_failed(check)}, {took}) {check.log}".rstrip()
-        checks.append(how or f"✓ {check.name}, {took}")
-    said = [
-        ("You said", "\n".join(one.told)),
-        ("Agent", one.agent),
-        ("Answer", one.answer),
-        ("Ended by ralph", one.ended_by.replace("-", " ")),
-        ("Tool errors", str(one.tool_errors or "")),
-        ("Not counted", f"{plural(one.uncounted, 'turn')}: a limit or a passing fault" if one.uncounted else ""),
-        ("Checks", _few(checks, MAX_CHECKS)),
-        ("Claim refused", _few([f"{refusal.claim}: {refusal.reason}" for refusal in one.refused], 3)),
-        ("Progress", progress_words(one, history)),
-        ("Reviews", "\n".join(map(describe_review, one.reviews))),
-        ("Restored", ", ".join(one.restored)),
-        ("Source control", "\n".join(f"{task} {'✓' if ok else '✗'} {detail}" for task, ok, detail in one.scm)),
-        ("Files", f"{names} ({sums(changed)})" if changed else ""),
-        ("Handed over", hand_over_words(one.hand_over) if one.hand_over else ""),
-    ]
-    return element("dl", [joined(element("dt", name), element("dd", text)) for name, text in said if text])
+    details = iteration_details(one, history)
+    return element("dl", [joined(element("dt", name), element("dd", text)) for name, text in details])
 
 
 def exams(outputs: Sequence[ExamOutput]) -> Html | None:

@@ -9,17 +9,18 @@ from msgspec import Struct
 
 from ralph.core.gains import format_change
 from ralph.core.proof import Proof
-from ralph.core.text import clean, one_line, plural, short
+from ralph.core.text import clean, head, one_line, plural, short
 from ralph.history.overview import RunNow
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.history.states import RESULT_TONES, state_of
 from ralph.show.needs import needs
-from ralph.show.outlet import Marks, Style, outcome_tone
+from ralph.show.outlet import GLYPHS, Marks, Style, outcome_tone
 from ralph.show.words import (
     baseline_sentence,
     cost,
     count,
     cut,
+    describe_review,
     duration,
     ending_reason,
     from_home,
@@ -29,7 +30,6 @@ from ralph.show.words import (
     moment,
     money,
     outcome_sentence,
-    path_from_here,
     progress_words,
     proof_sentence,
     spent,
@@ -181,7 +181,6 @@ def _pad(text: str, size: int, is_number: bool = False) -> str:
     return space + text if is_number else text + space
 
 
-MOST_FILES = 12
 MOST_PARTS = 12
 
 
@@ -255,34 +254,52 @@ def _iteration(one: PastIteration, history: RunHistory, style: Style) -> Iterato
         facts.append(plural(len(one.denials), "denial"))
     title = f"{paint('title', f'iteration {one.number}')}  {paint(_tone(one), short(happened(one), 200))}"
     yield f"{title}  {paint('dim', ', '.join(facts))}".rstrip()
-    for text in one.told:
-        yield f"  {paint('cyan', f'{marks.person} you: {short(text, 300)}')}"
-    if one.answer:
-        yield f"  {marks.quote} {short(one.answer, 300)}"
-    for check in one.checks:
+    for name, text in iteration_details(one, history, marks):
+        for at, line in enumerate(clean(text).split("\n")):
+            label = paint("dim", f"{'' if at else name.lower():<14}")
+            tone = "red" if line.startswith(marks.failed) else "plain"
+            yield f"  {label}  {paint(tone, head(line, 300, marks.more))}"
+
+
+def iteration_details(one: PastIteration, history: RunHistory, marks: Marks = GLYPHS) -> list[tuple[str, str]]:
+    """Return what is known about an iteration as names and texts, some of them with several lines."""
+
+    def signed(passed: bool, text: str) -> str:
+        return f"{marks.passed if passed else marks.failed} {text}"
+
+    checks = []
+    for check in sorted(one.checks, key=lambda check: check.passed):  # failed ones first
         took = duration(check.seconds)
-        said = paint("dim", took)
-        if not check.passed:
-            how = how_it_failed(check) + ("" if check.timeout else f", {took}")
-            said = paint("red", how) + paint("dim", f" {marks.to} {path_from_here(check.log)}" if check.log else "")
-        yield f"  {style.sign(check.passed)} {check.name}  {said}"
-    for name, passed in one.exams:
-        yield f"  {style.sign(passed)} exam {name}"
-    if progress := progress_words(one, history):
-        yield f"  {paint('dim', 'progress:')} {progress}"
-    for refusal in one.refused:
-        yield f"  {paint('alarm', f'{marks.refused} {refusal.claim} refused by {refusal.gate}: {refusal.reason}')}"
-    for task, ok, detail in one.scm:
-        mark = paint("green", marks.passed) if ok else paint("red", marks.failed)
-        yield f"  {mark} {task}" + (f": {one_line(detail)}" if detail else "")
-    files = one.files or []
-    for file in files[:MOST_FILES]:
+        log = f" {marks.to} {check.log}" if check.log else ""
+        how = took if check.passed else f"{how_it_failed(check)}, {took}{log}"
+        checks.append(signed(check.passed, f"{check.name}  {how}"))
+    files = []
+    for file in one.files or []:
         lines = "binary" if file.added is None else f"+{file.added} -{file.deleted}"
-        yield f"  {paint('dim', file.status)} {short(file.path, 300)} {paint('dim', lines)}"
-    if len(files) > MOST_FILES:
-        yield paint("dim", f"  {marks.more} {plural(len(files) - MOST_FILES, 'more file')}")
-    if one.hand_over:
-        yield f"  {paint('yellow', hand_over_words(one.hand_over))}"
+        files.append(f"{file.status} {short(file.path, 300)} {lines}")
+    refusals = [f"{refusal.claim} refused by {refusal.gate}: {refusal.reason}" for refusal in one.refused]
+    details = [
+        ("You said", "\n".join(one.told)),
+        ("Agent", one.agent),
+        ("Answer", few_lines(one.answer.split("\n"))),
+        ("Ended by ralph", one.ended_by.replace("-", " ")),
+        ("Tool errors", str(one.tool_errors or "")),
+        ("Not counted", f"{plural(one.uncounted, 'turn')}: a limit or a passing fault" if one.uncounted else ""),
+        ("Checks", few_lines(checks)),
+        ("Exams", "\n".join(signed(passed, name) for name, passed in one.exams)),
+        ("Claim refused", few_lines(refusals)),
+        ("Progress", progress_words(one, history)),
+        ("Reviews", "\n".join(map(describe_review, one.reviews))),
+        ("Restored", ", ".join(one.restored)),
+        ("Source control", "\n".join(signed(ok, f"{task} {detail}") for task, ok, detail in one.scm)),
+        ("Files", few_lines(files)),
+        ("Handed over", hand_over_words(one.hand_over) if one.hand_over else ""),
+    ]
+    return [(name, text) for name, text in details if text]
+
+
+def few_lines(lines: Sequence[str], most: int = 12) -> str:
+    return "\n".join([*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])])
 
 
 TITLES = ("RUN", "STATE", "ITERATION", "CHECKS", "COST", "AGE", "WORKSPACE")

@@ -40,21 +40,19 @@ from ralph.store.folder import ExamOutput
 _MOST_ROWS = 60
 _GAP = "  "
 _FACTS = ("Tools", "Cost", "Time", "What happened")
-_OPTIONAL = ("Tools", "Time", "Checks")
-"""The columns that a narrow terminal doesn't show; the first one is left out first."""
 MAX_EXAM_LINES = 20
 MAX_EXAM_TEXT = 20_000  # bytes
 
 
 class Column(Struct):
     """A column of a table. `kind` is the CSS classes of its cells: .num, .cell, .wrap, .lesser (hidden on phones) or
-    nothing. `least` is the width to which a terminal may shrink it, 0 if it may not; the smallest shrinks first."""
+    nothing. `most` is how wide it may be in a terminal; 0: no limit."""
 
     title: str
     cells: Sequence[str]
     total: str = ""
     kind: str = ""
-    least: int = 0
+    most: int = 0
 
 
 def iteration_columns(past: Sequence[PastIteration], history: RunHistory) -> list[Column]:
@@ -77,7 +75,7 @@ def iteration_columns(past: Sequence[PastIteration], history: RunHistory) -> lis
         *_spent_columns(past, history),
         Column("Files", files[:-1], files[-1], ".num.lesser"),
         Column("Progress", progress, kind=".wrap"),
-        Column("What happened", results, "total", ".wrap", least=24),
+        Column("What happened", results, "total", ".wrap"),
     ]
 
 
@@ -88,8 +86,8 @@ def attempt_columns(past: Sequence[PastIteration], history: RunHistory) -> list[
     if history.end_numbers:
         total = f"start to end {format_change(history.end_numbers.gain, history.first_numbers.metric)}"
     return [
-        Column("Result", [one.gain or one.result for one in past], total, ".wrap", least=24),
-        Column("Idea", [one.idea for one in past], kind=".wrap", least=12),
+        Column("Result", [one.gain or one.result for one in past], total, ".wrap", most=36),
+        Column("Idea", [one.idea for one in past], kind=".wrap", most=24),
         *_spent_columns(past, history),
     ]
 
@@ -107,36 +105,29 @@ def share_of_checks(one: PastIteration) -> str:
 
 
 def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
-    """Return the lines of the summary, at most `room` wide as long as that leaves space for words."""
+    """Return the lines of the summary, at most `room` wide."""
     whole = history.whole
     if not whole:
         return []
+    marks = style.marks
     shown = [*whole[: _MOST_ROWS // 2], *whole[-_MOST_ROWS // 2 :]] if len(whole) > _MOST_ROWS else whole
-    columns = [column for column in _columns(shown, history, style.marks) if any(column.cells)]
-    for title in _OPTIONAL:
-        if sum(size + len(_GAP) for size in _sizes(columns, room)) > room:
-            columns = [column for column in columns if column.title != title]
-    lines = _render(columns, [_tone(one) for one in shown], room, style)
+    has_total = len(whole) > 1
+    columns = [_pad_column(column, marks, has_total) for column in _columns(shown, history, marks) if any(column.cells)]
+    rows = [cut((_GAP + _GAP.join(cells)).rstrip(), room, marks.more) for cells in zip(*columns, strict=True)]
+    tones = ["dim", *map(_tone, shown), *(["bold"] if has_total else [])]
+    lines = [style.paint(tone, row) for tone, row in zip(tones, rows, strict=True)]
     if len(whole) > len(shown):
-        gap = f"{_GAP}{style.marks.more} {plural(len(whole) - len(shown), 'more iteration')}"
+        gap = f"{_GAP}{marks.more} {plural(len(whole) - len(shown), 'more iteration')}"
         lines.insert(1 + _MOST_ROWS // 2, style.paint("dim", gap))
-    return lines if len(whole) > 1 else lines[:-1]
+    return lines
 
 
-def _render(columns: list[Column], tones: list[str], room: int, style: Style) -> list[str]:
-    """Return the titles, a painted row for each tone, and the totals."""
-    sizes = _sizes(columns, room)
-
-    def line(tone: str, cells: list[str]) -> str:
-        padded = [
-            _pad(cut(cell, size, style.marks.more), size, ".num" in column.kind)
-            for cell, size, column in zip(cells, sizes, columns, strict=True)
-        ]
-        return style.paint(tone, (_GAP + _GAP.join(padded)).rstrip())
-
-    rows = [line(tone, [column.cells[at] for column in columns]) for at, tone in enumerate(tones)]
-    titles = line("dim", [column.title.lower() for column in columns])
-    return [titles, *rows, line("bold", [column.total for column in columns])]
+def _pad_column(column: Column, marks: Marks, has_total: bool) -> list[str]:
+    """Return the title, the cells and the total, all of them equally wide."""
+    cells = [column.title.lower(), *column.cells, *([column.total] if has_total else [])]
+    cells = [cut(cell, column.most or sys.maxsize, marks.more) for cell in cells]
+    size = max(map(width, cells))
+    return [_pad(cell, size, ".num" in column.kind) for cell in cells]
 
 
 def _columns(shown: list[PastIteration], history: RunHistory, marks: Marks) -> list[Column]:
@@ -147,7 +138,7 @@ def _columns(shown: list[PastIteration], history: RunHistory, marks: Marks) -> l
         result.cells = [f"{sign} {cell}" for sign, cell in zip(signs, result.cells, strict=True)]
         return [number, result, *others]
     number = Column("#", [str(one.number) for one in shown], kind=".num")
-    checks = Column("Checks", [_checks(one, marks) for one in shown], least=20)
+    checks = Column("Checks", [_checks(one, marks) for one in shown], most=24)
     facts = [one for one in iteration_columns(shown, history) if one.title in _FACTS]
     return [number, checks, *facts]
 
@@ -162,18 +153,6 @@ def _checks(one: PastIteration, marks: Marks) -> str:
 
 def _tone(one: PastIteration) -> str:
     return {"good": "green", "bad": "yellow"}.get(RESULT_TONES[one.result], "plain")
-
-
-def _sizes(columns: list[Column], room: int) -> list[int]:
-    """Return the width of each column. Columns that may shrink do so until everything fits in `room`, if possible."""
-    sizes = [max(map(width, (one.title, one.total if len(one.cells) > 1 else "", *one.cells))) for one in columns]
-    excess = sum(size + len(_GAP) for size in sizes) - room
-    for at, column in sorted(enumerate(columns), key=lambda each: each[1].least):
-        if column.least and excess > 0:
-            less = min(excess, max(sizes[at] - column.least, 0))
-            sizes[at] -= less
-            excess -= less
-    return sizes
 
 
 def _pad(text: str, size: int, is_number: bool = False) -> str:

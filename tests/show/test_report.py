@@ -249,7 +249,7 @@ def test_missing_facts_are_named() -> None:
 
 def test_a_claim_is_one_row_even_if_several_gates_object() -> None:
     page = html(history_of(2), {})
-    assert page.count("<code>DONE</code>") == 1
+    assert page.count("<td>DONE</td>") == 1
     assert "one\ntwo\nthree\nand 1 more" in page
 
 

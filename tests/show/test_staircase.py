@@ -53,5 +53,5 @@ def test_the_green_checks_of_the_start_are_not_mentioned() -> None:
     assert not [line for line in render_history(fold.history, Style(GLYPHS)) if line.split() == ["checks"]]
     said = for_review(fold.history)
     assert "\n.\n" not in said
-    assert "| idea |" in said
+    assert "| Idea |" in said
     assert '<p class="facts">.' not in html(fold.history, {})

@@ -11,7 +11,6 @@ from msgspec import to_builtins
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from ralph.core.model import FileChange
 from ralph.core.text import clean, escaped, head, listed, one_line, plural, short
 from ralph.files import add_to_file
 from ralph.history.evidence import Evidence, evidence_of
@@ -21,7 +20,7 @@ from ralph.history.states import state_of
 from ralph.show import report_tables as tables
 from ralph.show.needs import needs
 from ralph.show.plots import Html, element, joined
-from ralph.show.summary import Column, iteration_columns, share_of_checks
+from ralph.show.summary import Column, iteration_columns, refusal_columns, share_of_checks
 from ralph.show.words import (
     agent_name,
     baseline_sentence,
@@ -83,10 +82,7 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     else:
         said = "Nothing needs you." if history.outcome else "Nothing needs you now: the run continues by itself."
         needing = element("div.card.needs.calmly", element("h2", said))
-    # A check that never failed may be unable to.
-    proven, unproven = (listed([short(name, 60) for name in names], 6) for names in (history.proven, history.unproven))
-    proofs = [f"Seen red at least once: {proven}."] if proven else []
-    proofs += [f"Never seen red, so unproven: {unproven}."] if unproven else []
+    proofs = [f"{title}: {listed([short(name, 60) for name in names], 6)}." for title, names in _seen_red(history)]
     if before := baseline_sentence(history):
         proofs.insert(0, f"{sentence_case(before)}.")
     proof = element("p.facts", " ".join(proofs)) if proofs else None
@@ -104,6 +100,12 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     ]
     shown = [element("section", element("h2", title), body) for title, body in sections if body]
     return element("article", _header(history), needing, _tiles(history), shown, id=history.run)
+
+
+def _seen_red(history: RunHistory) -> list[tuple[str, list[str]]]:
+    """Return the names of the checks that failed at least once, and of the others, which may be unable to."""
+    seen = [("Seen red at least once", history.proven), ("Never seen red, so unproven", history.unproven)]
+    return [(title, names) for title, names in seen if names]
 
 
 def _header(history: RunHistory) -> list[Html]:
@@ -169,7 +171,7 @@ def write_report(folder: RunFolder, env: Mapping[str, str]) -> None:
         add_to_file(summary, for_review(history).encode() + b"\n")
 
 
-MOST_FILES = 50
+MOST_PARTS = 50  # untested ones
 REVIEW_NEEDS = ("question", "unclaimed", "denied", "blocked", "restored")
 # A comment inside keeps a forge from taking `@name` for a person to call, and `#1` for an issue to link.
 _SPECIAL = {ord(char): "\\" + char for char in "\\`*_[]|~>$"} | {
@@ -219,32 +221,25 @@ def _facts(history: RunHistory) -> str:
     agent = escape_markdown(" ".join((history.agent, *history.rights)))
     facts = [f"run {code(history.run)}", agent, plural(len(history.iterations), "iteration")]
     facts += map(escape_markdown, spent(history.seconds, history.cost_usd, history.usage.tokens))
+    if history.files:
+        facts.append(f"{plural(len(history.files), 'file')} changed")
     if history.branch:
         facts.append(f"branch {code(history.branch)}")
     return " · ".join(facts)
 
 
 def _tables(history: RunHistory) -> list[str]:
-    # A check that never failed may be unable to.
-    seen = (("Seen red at least once", history.proven), ("Never seen red, so unproven", history.unproven))
-    proofs = (f"{title}: {', '.join(code(name, 60) for name in names)}." for title, names in seen if names)
-    refusals = [(one.number, refused) for one in history.iterations for refused in one.refused]
-    columns = [
-        Column("iteration", [str(number) for number, _ in refusals]),
-        Column("claim", [code(refused.claim) for _, refused in refusals]),
-        Column("by", [escape_markdown(refused.gate) for _, refused in refusals]),
-        Column("because", [escape_markdown(refused.reason) for _, refused in refusals]),
-    ]
-    refused = "### Claims that were refused\n\n" + _table(columns) if refusals else ""
+    proofs = (f"{title}: {', '.join(code(name, 60) for name in names)}." for title, names in _seen_red(history))
+    refused = f"### Claims that were refused\n\n{_table(refusal_columns(history))}" if history.refused_claims else ""
     before = baseline_sentence(history)
     baseline = escape_markdown(f"{sentence_case(before)}.") if before else ""
-    return [_iterations(history), baseline, " ".join(proofs), _proof(history), refused, _files(history.files)]
+    return [_iterations(history), baseline, " ".join(proofs), _proof(history), refused]
 
 
 def _proof(history: RunHistory) -> str:
     if history.proof is None:
         return ""
-    parts = [f"- {code(part.place)}: {code(part.line)}" for part in history.proof.untested[:MOST_FILES]]
+    parts = [f"- {code(part.place)}: {code(part.line)}" for part in history.proof.untested[:MOST_PARTS]]
     sentence = escape_markdown(sentence_case(proof_sentence(history.proof)), 600)
     return "\n\n".join(("### Proof", sentence, "\n".join(parts)))
 
@@ -256,33 +251,24 @@ def _needs(history: RunHistory) -> str:
 
 
 def _iterations(history: RunHistory) -> str:
-    if not history.iterations:
+    past = history.iterations
+    if not past:
         return ""
-    past, names = history.iterations, history.checked if len(history.checked) <= MOST_NAMED else []
-    numbers = Column("#", [str(one.number) for one in past])
-    shares = Column("checks", ["" if names else share_of_checks(one) for one in past])
+    names = history.checked if len(history.checked) <= MOST_NAMED else []
     verdicts = [{check.name: "✅" if check.passed else "❌" for check in one.checks} for one in past]
     checks = [Column(code(name, 60), [seen.get(name, "") for seen in verdicts]) for name in names]
-    facts = [*iteration_columns(past, history), Column("Idea", [one.idea for one in past])]
-    for column in facts:
-        column.title = column.title.lower()
-        column.cells = [escape_markdown(cell, 200) for cell in column.cells]
-    return "### Iterations\n\n" + _table([numbers, *checks, shares, *facts])
-
-
-def _files(files: Sequence[FileChange] | None) -> str:
-    if not files:
-        return ""
-    shown = files[:MOST_FILES]
-    lines = ["binary" if one.added is None else f"+{one.added} −{one.deleted}" for one in shown]
-    columns = [Column("file", [code(one.path) for one in shown]), Column("lines", lines)]
-    more = f"\n\nand {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
-    return f"### {plural(len(files), 'file')} changed\n\n" + _table(columns) + more
+    columns = [
+        Column("#", [str(one.number) for one in past]),
+        *(checks or [Column("Checks", [share_of_checks(one) for one in past])]),
+        *iteration_columns(past, history),
+        Column("Idea", [one.idea for one in past]),
+    ]
+    return "### Iterations\n\n" + _table(columns)
 
 
 def _table(columns: Sequence[Column]) -> str:
     """Return the table without empty columns."""
     used = [column for column in columns if any(column.cells)]
-    rows = zip(*(column.cells for column in used), strict=True)
+    rows = zip(*([escape_markdown(cell) for cell in column.cells] for column in used), strict=True)
     lines = [[column.title for column in used], ["---"] * len(used), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

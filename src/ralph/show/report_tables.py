@@ -18,9 +18,9 @@ from ralph.show.summary import (
     Column,
     attempt_columns,
     exam_words,
-    few_lines,
     iteration_columns,
     iteration_details,
+    refusal_columns,
     share_of_checks,
 )
 from ralph.show.words import (
@@ -145,16 +145,7 @@ def _claim_mark(one: PastIteration) -> Html | None:
 
 
 def refusals(history: RunHistory) -> Html | None:
-    """Return the refused claims; several gates may object to one claim."""
-    rows = [one for one in history.iterations if one.refused]
-    reasons = [few_lines([refused.reason for refused in one.refused], 3) for one in rows]
-    columns = [
-        Column("Iteration", [str(one.number) for one in rows], kind=".num"),
-        Column("The agent claimed", [element("code", one.refused[0].claim) for one in rows]),
-        Column("Refused by", [", ".join(dict.fromkeys(refused.gate for refused in one.refused)) for one in rows]),
-        Column("Because", reasons, kind=".wrap.lines"),
-    ]
-    return table(columns) if rows else None
+    return table(refusal_columns(history)) if history.refused_claims else None
 
 
 def talk(history: RunHistory) -> Html | None:

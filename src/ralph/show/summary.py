@@ -92,6 +92,18 @@ def attempt_columns(past: Sequence[PastIteration], history: RunHistory) -> list[
     ]
 
 
+def refusal_columns(history: RunHistory) -> list[Column]:
+    """Return the refused claims; several gates may object to one claim."""
+    rows = [one for one in history.iterations if one.refused]
+    reasons = [few_lines([refused.reason for refused in one.refused], 3) for one in rows]
+    return [
+        Column("Iteration", [str(one.number) for one in rows], kind=".num"),
+        Column("The agent claimed", [one.refused[0].claim for one in rows]),
+        Column("Refused by", [", ".join(dict.fromkeys(refused.gate for refused in one.refused)) for one in rows]),
+        Column("Because", reasons, kind=".wrap.lines"),
+    ]
+
+
 def _spent_columns(past: Sequence[PastIteration], history: RunHistory) -> list[Column]:
     return [
         Column("Cost", [cost(one.usage.cost_usd) for one in past], cost(history.cost_usd), ".num"),

@@ -7,7 +7,7 @@ import pytest
 
 from ralph.core import events
 from ralph.core.secrets import Redactor, secret_values
-from ralph.store.writer import TEXT_LIMIT, Teller, Writer
+from ralph.store.writer import TEXT_LIMIT, Writer
 
 KEY = "ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
 
@@ -42,18 +42,6 @@ def test_many_events_are_written_at_once_and_numbered() -> None:
         (7, "tool_started"),
         (8, "agent_text"),
     ]
-
-
-def test_the_start_of_an_iteration_is_written_at_once_and_shown_with_the_next_event() -> None:
-    paper, heard = Paper(), list[list[str]]()
-    teller = Teller(Writer("run", [paper]))
-    teller.subscribe(lambda *happened: heard.append([type(one).__name__ for one in happened]))
-    teller(events.RunStarted(goal="goal", preset="guardrails", agent="agent", workspace="/", max_iterations=2))
-    teller(events.IterationStarted(1, 2, "goal"))
-    assert (len(paper.writes), heard) == (2, [["RunStarted"]])
-    teller(events.Notice("while it starts", "debug"))
-    assert (len(paper.writes), heard[1:]) == (3, [["IterationStarted", "Notice"]])
-    assert [(one["seq"], one["type"]) for one in paper.told[1:]] == [(2, "ralph_iteration_started"), (3, "notice")]
 
 
 def test_a_key_in_one_event_leaves_the_others_as_they_are() -> None:

@@ -104,7 +104,7 @@ class Fold:
         fresh = PastIteration(number=number, began=at)
         if iterations and not iterations[-1].is_whole:  # it was cut off and starts again
             cut = iterations.pop()
-            fresh.number, fresh.began, fresh.usage, fresh.uncounted = cut.number, cut.began, cut.usage, cut.uncounted
+            fresh.number, fresh.began, fresh.usage = cut.number, cut.began, cut.usage
         iterations.append(fresh)
         self._finished.clear()
         self._numbered[fresh.number] = fresh
@@ -120,9 +120,6 @@ class Fold:
                     if not iterations or iterations[-1].is_whole:
                         self._start(len(iterations) + 1, at)
                     iterations[-1].agent = short(event.agent, 80)
-            case e.AgentFinished():
-                for one in iterations[-1:]:
-                    one.tool_errors += event.tool_errors
             case e.IterationFinished():
                 if not iterations or iterations[-1].is_whole:
                     self._start(event.iteration, at)
@@ -137,8 +134,6 @@ class Fold:
             case e.TodoUpdated():
                 self._todo = event.items
             case e.TurnNotCounted():
-                for one in iterations[-1:]:
-                    one.uncounted += 1
                 self._spend(iterations[-1:], event.turn.usage)
             case e.Baseline():
                 self._baseline = measure_checks(event.checks)

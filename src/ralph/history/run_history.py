@@ -42,7 +42,6 @@ class ReviewResult(Struct):
 class PastIteration(Struct, kw_only=True):
     """One iteration.
 
-    - `uncounted` counts the turns that ended by a usage limit or a temporary failure.
     - `refused` are the objections to its claim.
     - `exams` are names with whether they passed.
     - `files` is None if unknown.
@@ -63,8 +62,6 @@ class PastIteration(Struct, kw_only=True):
     seconds: float = 0.0
     usage: Usage = Usage()
     tool_calls: int | None = None
-    tool_errors: int = 0
-    uncounted: int = 0
     answer: str = ""
     failure: str = ""
     ended_by: str = ""

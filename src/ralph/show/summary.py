@@ -274,8 +274,6 @@ def iteration_details(one: PastIteration, history: RunHistory, marks: Marks = GL
         ("Agent", one.agent),
         ("Answer", few_lines(one.answer.split("\n"))),
         ("Ended by ralph", one.ended_by.replace("-", " ")),
-        ("Tool errors", str(one.tool_errors or "")),
-        ("Not counted", f"{plural(one.uncounted, 'turn')}: a limit or a passing fault" if one.uncounted else ""),
         ("Checks", few_lines(checks)),
         ("Exams", "\n".join(signed(passed, name) for name, passed in one.exams)),
         ("Claim refused", few_lines(refusals)),

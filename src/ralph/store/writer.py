@@ -170,8 +170,7 @@ def _is_long(event: events.Event) -> bool:
 class Teller:
     """Writes every event, then passes it on to the listeners, except the kinds in `dropped`.
 
-    Notices that come before `RunStarted` are written right after it. `IterationStarted` is written at once, so that a
-    resumed run doesn't add the work to the previous iteration if ralph is killed. Listeners get it with the next event.
+    Notices that come before `RunStarted` are written right after it.
     """
 
     def __init__(self, writer: Writer, dropped: tuple[type, ...] = ()) -> None:
@@ -179,7 +178,6 @@ class Teller:
         self._listeners: list[events.TellAll] = []
         self.has_begun = False
         self._early: list[events.Event] | None = []
-        self._opening: list[events.Event] = []
 
     def subscribe(self, *listeners: events.TellAll) -> None:
         self._listeners += listeners
@@ -191,10 +189,9 @@ class Teller:
                 self._early += heard
                 return
             heard, self._early = [*heard, *self._early], None
-        written = self._opening + self.writer(*heard)
+        written = self.writer(*heard)
         self.has_begun = True
-        self._opening = written if written and isinstance(written[-1], events.IterationStarted) else []
-        for listener in self._listeners if written and not self._opening else ():
+        for listener in self._listeners if written else ():
             listener(*written)
 
 

@@ -264,7 +264,7 @@ def clean(values: Values, words: list[str]) -> int:
     ralph lists what it would delete. On a terminal it then asks; elsewhere it deletes nothing without --yes. Unmerged
     work stays, and so does everything of a run that is running."""
     for orphan in kill_orphans():
-        print(cleaned(f"run {orphan.run} was killed earlier; killed what it left running: {orphan}"))
+        print(cleaned(orphan.killed_words))
     below = os.path.abspath(values["directory"]) if "directory" in values else ""
     found = find_leftovers(parse_duration(values.get("older_than", OLDER)), below=below)
     going = [one for one in found if not one.kept]

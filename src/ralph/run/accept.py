@@ -102,7 +102,7 @@ def accept_run(
     merging.refuse_old_git(home.root)
     refuse_without_branch(home)
     for orphan in kill_orphans():  # they could change the files during the checks
-        tell(events.Notice(f"run {orphan.run} was killed earlier; killed what it left running: {orphan}"))
+        tell(events.Notice(orphan.killed_words))
     with _lock_worktree(run, tree), _settings_watched(run, lambda said: tell(events.Notice(said))):
         base, candidate = home.resolve("HEAD"), _candidate(run, tree)
         if candidate == base:

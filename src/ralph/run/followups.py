@@ -11,20 +11,11 @@ from ralph.core.model import Iteration, Run, Turn, Usage
 from ralph.core.prompts import commit_message, own_words, section
 from ralph.core.text import clean, listed
 from ralph.errors import UserError
+from ralph.git import scm
 from ralph.git.client import require_git
 from ralph.git.index import display_path
 from ralph.git.remote import NO_HOOKS, GitConfigWatch, skipped_push_hook
-from ralph.git.scm import (
-    MAX_OUTPUT,
-    STOPPED,
-    TASK_TIMEOUT,
-    CommandResult,
-    Runner,
-    has_commit_hook,
-    parse_command,
-    run_task,
-    run_tasks,
-)
+from ralph.git.scm import CommandResult, Runner
 from ralph.git.worktrees import Worktree, commit_all
 from ralph.loop import Agent
 from ralph.process.descendants import MARK
@@ -64,9 +55,9 @@ def make_followups(
     """Return what to do after each iteration. `finished` are the SCM tasks of iterations that are already done;
     `settle`, if given, decides what is committed to the branch of the run's worktree."""
     made: list[Followup] = [partial(write_progress, context)]  # first: it must be there even if the rest fails
-    scm = context.settings.scm
-    if scm is not None and scm.tasks:
-        commits = Commits(scm, agent, context, trees=trees, workspace=workspace, finished=finished)
+    chosen = context.settings.scm
+    if chosen is not None and chosen.tasks:
+        commits = Commits(chosen, agent, context, trees=trees, workspace=workspace, finished=finished)
         commits.begin()
         made.append(commits.make)
     if trees.worktree is not None:
@@ -100,7 +91,7 @@ class Commits:
 
     def __init__(
         self,
-        scm: Scm,
+        settings: Scm,
         agent: Agent,
         context: Context,
         *,
@@ -108,15 +99,15 @@ class Commits:
         workspace: LocalWorkspace,
         finished: frozenset[tuple[int, str]],
     ) -> None:
-        self._scm, self._agent, self._context = scm, agent, context
+        self._settings, self._agent, self._context = settings, agent, context
         self._trees, self._workspace, self._finished = trees, workspace, finished
-        self._is_git = Path(parse_command(scm.command)[0]).stem.lower() == "git"
+        self._is_git = Path(scm.parse_command(settings.command)[0]).stem.lower() == "git"
 
     def begin(self) -> None:
         """Report which files were changed before the run and stay out of its commits, and which hook is skipped."""
-        if any("push" in task.split() for task in self._scm.tasks):
+        if any("push" in task.split() for task in self._settings.tasks):
             tell_skipped_hook(self._context)
-        if self._scm.all or "commit" not in self._scm.tasks:
+        if self._settings.all or "commit" not in self._settings.tasks:
             return
         if before := self._trees.changed_before():
             names = listed([display_path(path) for path in before], 5)
@@ -125,7 +116,7 @@ class Commits:
 
     def make(self, run: Run, iteration: Iteration) -> Usage | None:
         context = self._context
-        tasks = [task for task in self._scm.tasks if (iteration.number, task) not in self._finished]
+        tasks = [task for task in self._settings.tasks if (iteration.number, task) not in self._finished]
         if iteration.is_refused or iteration.turn.failure or context.interrupt.level or not tasks:
             return None
         message = why = ""
@@ -135,15 +126,15 @@ class Commits:
             message, usage, why = self._ask_message(run, iteration)
         try:
             why = ("commit" in tasks and self._verify_again(iteration)) or why
-            only = None if why or self._scm.all else self._trees.changed_since()
+            only = None if why or self._settings.all else self._trees.changed_since()
         except UserError as error:  # the agent may have broken the repository; the files are still there
             why = error.advice
         if why:
             context.tell(events.ScmFinished(iteration.number, tasks[0], False, why))
             return usage
         run_one = partial(
-            run_task,
-            self._scm.command,
+            scm.run_task,
+            self._settings.command,
             message=message,
             folder=context.root,
             git=self._trees.git,
@@ -151,9 +142,9 @@ class Commits:
             only=only,
             nested=self._trees.new_nested,
         )
-        for done in run_tasks(self._scm.command, tasks, run_one):
+        for done in scm.run_tasks(self._settings.command, tasks, run_one):
             if done.task == "commit":
-                refused = not done.ok and not done.was_stopped and has_commit_hook(self._trees.git)
+                refused = not done.ok and not done.was_stopped and scm.has_commit_hook(self._trees.git)
                 self._workspace.hook_output = done.detail if refused else ""
             context.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
         return usage
@@ -161,7 +152,7 @@ class Commits:
     def _has_changes(self) -> bool:
         """Return whether there may be something to commit. If not, no turn is spent on a message."""
         try:
-            return not self._is_git or self._trees.has_uncommitted(all_files=self._scm.all)
+            return not self._is_git or self._trees.has_uncommitted(all_files=self._settings.all)
         except UserError:  # the commit will say what is wrong
             return True
 
@@ -246,7 +237,7 @@ def make_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
             without_hooks = NO_HOOKS if context.sandbox else ()
             program = own_program(words[0], context.deadline.untrusted if context.deadline else ()) or words[0]
             command = replace(command, argv=(program, *without_hooks, *words[1:]))
-        timeout = min(TASK_TIMEOUT, max(context.clock.time_left(), MIN_COMMIT_TIME))
+        timeout = min(scm.TASK_TIMEOUT, max(context.clock.time_left(), MIN_COMMIT_TIME))
         try:
             process = Process(
                 command,
@@ -257,12 +248,12 @@ def make_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
                 keep_children=settings.keep_children or not context.keeper.has_spared,
             )
             # The first lines say what the commit is; thousands of file names may follow.
-            output = process.capture(head=1000, tail=MAX_OUTPUT, redact=context.redact)
+            output = process.capture(head=1000, tail=scm.MAX_OUTPUT, redact=context.redact)
         except CannotStart as error:
             return CommandResult(127, error.message)
         ended = output.exit
         if ended.ended_by:
-            return CommandResult(STOPPED, f"{words[0]} was ended: {ended.ended_by}")
+            return CommandResult(scm.STOPPED, f"{words[0]} was ended: {ended.ended_by}")
         said = output.tail if output.tail.startswith(output.head) else f"{output.head}\n{output.tail}"
         return CommandResult(ended.code if ended.code is not None else 1, clean(said))
 

@@ -30,7 +30,7 @@ from ralph.run.followups import clear_progress, tell_skipped_hook
 from ralph.run.notify import Notifier
 from ralph.run.parts import make_parts
 from ralph.run.plan import RunPlan
-from ralph.run.policy import Policy, explain_missing_claim, make_policy
+from ralph.run.policy import Policy, make_policy
 from ralph.run.prove import prove_run
 from ralph.run.publish import PullRequestPublisher
 from ralph.run.request import RunRequest
@@ -43,7 +43,7 @@ from ralph.show.report import write_report
 from ralph.store.folder import RunFolder, prepare, remember_red, workspace_lock
 from ralph.store.journal import Journal, StoredRun, load_run
 from ralph.store.mailbox import Mailbox, QuestionListener
-from ralph.store.register import OrphanedRun, kill_orphans
+from ralph.store.register import kill_orphans
 from ralph.store.writer import LineSink, Registration, Teller, Writer, enlist
 
 # Events about the loop itself, which a run of one turn leaves out.
@@ -84,7 +84,6 @@ class OpenRun(Struct, frozen=True, kw_only=True):
     context: Context
     policy: Policy
     trees: Trees
-    worktree: Worktree | None
     tuning: Tuning | None
     publisher: PullRequestPublisher | None
 
@@ -130,7 +129,7 @@ def play(
             opened, run = _begin(plan, context, worktree, stack)
             parts = _make_parts(opened, agent)
             context.tell(_run_started(opened, parts, run))
-            context.tell(*plan.notices, *_notices(opened, orphans))
+            context.tell(*plan.notices, *(events.Notice(orphan.killed_words) for orphan in orphans))
             run, stop = _run_loop(opened, parts, run)
             run = prove_run(run, stop, plan.request, parts=parts, context=context, trees=opened.trees)
             run, stop = _finish(opened, run, stop, watched)
@@ -357,7 +356,6 @@ def _begin(plan: RunPlan, context: Context, worktree: Worktree | None, stack: Ex
         context=context,
         policy=policy,
         trees=trees,
-        worktree=worktree,
         tuning=_open_tuning(context, trees, stack) if settings.preset == "tune" else None,
         publisher=PullRequestPublisher(request, plan.publish_to, context, trees) if plan.publish_to else None,
     )
@@ -397,8 +395,7 @@ def _make_parts(opened: OpenRun, agent: Agent) -> Parts:
 
 
 def _run_started(opened: OpenRun, parts: Parts, run: Run) -> events.RunStarted:
-    plan, worktree = opened.plan, opened.worktree
-    request = plan.request
+    plan, request, worktree = opened.plan, opened.plan.request, opened.trees.worktree
     rights = {"--yolo": request.settings.yolo, "--sandbox": request.settings.sandbox.enabled}
     return events.RunStarted(
         goal=run.goal,
@@ -421,16 +418,6 @@ def _run_started(opened: OpenRun, parts: Parts, run: Run) -> events.RunStarted:
         backlog_task=request.backlog_task,
         rights=tuple(name for name, is_on in rights.items() if is_on),
     )
-
-
-def _notices(opened: OpenRun, orphans: Sequence[OrphanedRun]) -> Iterator[events.Notice]:
-    """Yield what the user should know when the run starts."""
-    plan, context = opened.plan, opened.context
-    for orphan in orphans:
-        yield events.Notice(f"run {orphan.run} was killed earlier; killed what it left running: {orphan}")
-    is_explained = plan.request.tells_claim or plan.story or plan.make_agent
-    if not is_explained and (text := explain_missing_claim(context.settings, opened.policy, plan.request.goal())):
-        yield events.Notice(text, "info")
 
 
 def _run_loop(opened: OpenRun, parts: Parts, run: Run) -> tuple[Run, Stop]:
@@ -473,11 +460,11 @@ def _finish(opened: OpenRun, run: Run, stop: Stop, watched: SettingsWatch) -> tu
 
 
 def _tell_end(opened: OpenRun, run: Run, stop: Stop, verified: bool = False) -> None:
-    request, trees = opened.plan.request, opened.trees
+    request, worktree = opened.plan.request, opened.trees.worktree
     cap = -1 if request.unlimited else request.settings.maximum_iterations
     for event in events.closing_events(run, stop, opened.context.clock.elapsed(), cap, verified):
-        if isinstance(event, events.RunFinished) and (worktree := opened.worktree):
-            untouched = trees.is_untouched()
+        if isinstance(event, events.RunFinished) and worktree:
+            untouched = opened.trees.is_untouched()
             event = replace(event, worktree=worktree.path, branch=worktree.branch, untouched=untouched)
         opened.context.tell(event)
 

@@ -247,19 +247,6 @@ def refuse_endless(settings: Settings, one_shot: bool = False) -> None:
         raise UserError("--until checks needs a check", 'add one: --check "CMD"')
 
 
-def explain_missing_claim(settings: Settings, policy: Policy, goal: str) -> str:
-    """Return a warning if the prompt, which is sent verbatim, doesn't say how to claim; else ""."""
-    owed = [claim for claim in policy.claims if claim.text]
-    is_said = not owed or any(one.marker in goal for one in owed)
-    if settings.preset != "guardrails" or len(owed) < len(policy.claims) or is_said:
-        return ""
-    way_out = ", or add --until checks: then green checks suffice" if settings.checks else ""
-    return (
-        f"the prompt does not say how the agent ends this run: it has to {owed[0].deed}. "
-        f"Say so in the prompt, or give the goal without -p and -f{way_out}"
-    )
-
-
 def make_composer(
     settings: Settings,
     policy: Policy,

@@ -1,6 +1,8 @@
 """Publish the work of a run (`--pr`): push the branch of its worktree and open a pull request with the report as its
 text. With `--pr=wait` the host's checks count as checks of the iteration."""
 
+import re
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -79,8 +81,7 @@ class PullRequestPublisher:
         self._hosted = replace(target.hosted, deadline=context.deadline)
         self._context, self._trees, self._worktree = context, trees, trees.worktree
         self._known: PullRequest | None = None
-        self._pushed = ""
-        self._host_output: list[str] = []
+        self._pushed = self._link = ""  # what was pushed, and where the host says how to continue
 
     def await_host_checks(self, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
         """The referee of `--pr=wait`: publish the work as it is, and add the results of the host's checks to the
@@ -157,13 +158,8 @@ class PullRequestPublisher:
         context, branch = self._context, self._worktree.branch
         self._push()
         if not self._is_github:  # the user opens the pull request, with a link from the host or a command
-            words = [word for line in self._host_output for word in line.split()]
-            links = [one_line(clean(word), 300) for word in words if word.startswith(("https://", "http://"))]
             command = f"git request-pull {self._base} {self._hosted.remote} {branch}"
-            if "gitlab" in self._hosted.host:
-                command = f"glab mr create --source-branch {branch} --target-branch {self._base}"
-            said = links[0] if links else command
-            context.tell(events.ScmFinished(number, TASK, True, f"to open one: {said}"))
+            context.tell(events.ScmFinished(number, TASK, True, f"to open one: {self._link or command}"))
             return PullRequest(number=0, url="")
         body = self._body(run, stop)
         title = context.redact.text(one_line(clean(self._request.title), 72))
@@ -185,7 +181,8 @@ class PullRequestPublisher:
         if done.code:
             raise UserError(f"cannot push {branch}: {_reason(done.output)}", "fix it, then `ralph resume`")
         self._pushed = tip
-        self._host_output = [one.removeprefix("remote:").strip() for one in done.output.splitlines() if "://" in one]
+        links = re.findall(r"(?m)^remote:.*?(https?://\S+)", done.output)
+        self._link = one_line(clean(links[0]), 300) if links else ""
 
     def _body(self, run: Run, stop: Stop | None) -> str:
         context = self._context

@@ -279,6 +279,11 @@ class OrphanedRun(Struct, frozen=True):
         count = len(self.processes)
         return f"{count} process{'' if count == 1 else 'es'} ({one_line(', '.join(self.processes), 120)})"
 
+    @property
+    def killed_words(self) -> str:
+        """What to say once it was killed."""
+        return f"run {self.run} was killed earlier; killed what it left running: {self}"
+
 
 def find_orphans(env: Mapping[str, str] = os.environ) -> list[OrphanedRun]:
     """Return the dead runs of this user that still have running processes."""

@@ -65,8 +65,6 @@ def test_an_agent_that_forgets_to_claim_is_reminded_once_it_is_green(
         "Fix it\n\nEvery check passes now. If all of the work is done, write <response>DONE</response> alone on the "
         "last line, after an empty line; if it is not, continue with it."
     )
-    notices = [e["data"]["text"] for e in result.events if e["type"] == "notice"]
-    assert any("every check passes, but the agent did not write <response>DONE</response>" in text for text in notices)
 
 
 def test_the_reminder_is_in_one_prompt_only(ralph: Ralph, agent: Agent, environment: dict[str, str]) -> None:

@@ -18,7 +18,6 @@ from ralph.core.model import (
     Note,
     Outcome,
     Refusal,
-    Replace,
     Rule,
     Run,
     Snapshot,
@@ -120,8 +119,8 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
             if isinstance(verdict, Continue) and verdict.wait:
                 parts.wait(verdict.wait, run)
                 continue
-            if isinstance(verdict, Continue) and verdict.replacement:
-                run = replace_agent(run, verdict.replacement, parts)
+            if isinstance(verdict, Continue) and verdict.hand_over:
+                run = hand_over(run, verdict.hand_over, parts)
                 continue
             for refusal in verdict.refusals:
                 parts.tell(events.ClaimRejected(refusal.claim, refusal.gate, refusal.reason))
@@ -146,16 +145,14 @@ def take_baseline(run: Run, parts: Parts) -> Run:
     return replace(run, baseline=checks)
 
 
-def replace_agent(run: Run, asked: Replace, parts: Parts) -> Run:
+def hand_over(run: Run, asked: HandOver, parts: Parts) -> Run:
     """Hand the work over to another agent, after restoring the files that it starts with.
 
     If ralph is killed before the event is written, the resumed run hands over again.
     """
-    done = HandOver(after=len(run.iterations), agent=asked.agent, to=asked.to, reason=asked.reason)
     restored = parts.workspace.restore(run.iterations[asked.start - 1]) if asked.start else None
-    if restored:
-        tree, kept_as = restored
-        done = replace(done, start=asked.start, tree=tree, kept_as=kept_as)
+    tree, kept_as = restored or (None, "")
+    done = replace(asked, start=asked.start if restored else None, tree=tree, kept_as=kept_as)
     parts.tell(events.HandedOver(done))
     return replace(run, hand_overs=(*run.hand_overs, done))
 
@@ -176,7 +173,7 @@ def judge(run: Run, rules: Sequence[Rule]) -> Verdict:
     notes: list[Note] = []
     waits: list[Wait] = []
     refusals: list[Refusal] = []
-    replacement: Replace | None = None
+    change: HandOver | None = None
     for rule in rules:
         for opinion in rule(run):
             match opinion:
@@ -188,10 +185,10 @@ def judge(run: Run, rules: Sequence[Rule]) -> Verdict:
                     waits.append(opinion)
                 case Refusal():
                     refusals.append(opinion)
-                case Replace():
-                    replacement = replacement or opinion
+                case HandOver():
+                    change = change or opinion
     wait = max(waits, key=lambda wait: wait.seconds, default=None)
-    return Continue(tuple(notes), wait, tuple(refusals), replacement)
+    return Continue(tuple(notes), wait, tuple(refusals), change)
 
 
 def take_turn(run: Run, notes: tuple[Note, ...], parts: Parts) -> Turn:

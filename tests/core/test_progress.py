@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ralph.core.limits import next_worker
-from ralph.core.model import Check, Failure, HandOver, Iteration, Outcome, Replace, Run, Snapshot, Stop, Turn
+from ralph.core.model import Check, Failure, HandOver, Iteration, Outcome, Run, Snapshot, Stop, Turn
 from ralph.core.progress import (
     best_iteration,
     describe_standstill,
@@ -185,9 +185,9 @@ def test_iterations_without_progress_are_counted(name: str) -> None:
 
 def test_the_last_agent_ends_the_run_and_another_one_takes_over() -> None:
     run = a_history(*[RED] * 4, baseline=[RED])
-    (replacement,) = stuck(N, ("claude", "codex"))(run)
-    assert replacement == Replace("claude", "codex", "no progress for 4 iterations", start=4)
-    handed = replace(run, hand_overs=(HandOver(after=4, agent="claude", to="codex"),))
+    (asked,) = stuck(N, ("claude", "codex"))(run)
+    assert asked == HandOver(after=4, agent="claude", to="codex", reason="no progress for 4 iterations", start=4)
+    handed = replace(run, hand_overs=(asked,))
     assert list(stuck(N, ("claude", "codex"))(handed)) == []
     assert next_worker(handed, ("claude", "codex")) == "codex"
     ended = a_history(*[RED] * 7, baseline=[RED])
@@ -207,10 +207,11 @@ def test_a_run_that_ended_as_stalled_gets_a_new_chance_but_not_one_that_was_kill
 def test_files_are_not_restored_if_no_check_was_red_at_the_start_or_without_git() -> None:
     agents = ("claude", "codex")
     (kept,) = stuck(N, agents)(a_history(*[RED] * 4, baseline=[green()]))
-    assert kept == Replace("claude", "codex", "no progress for 3 iterations")
+    assert kept == HandOver(after=4, agent="claude", to="codex", reason="no progress for 3 iterations")
     bare = a_history(*[RED] * 4, baseline=[RED])
     bare = replace(bare, iterations=tuple(replace(one, tree=None) for one in bare.iterations))
-    assert list(stuck(N, agents)(bare)) == [Replace("claude", "codex", "no progress for 4 iterations")]
+    (kept,) = stuck(N, agents)(bare)
+    assert kept == HandOver(after=4, agent="claude", to="codex", reason="no progress for 4 iterations")
 
 
 def test_the_latest_of_many_iterations_are_listed() -> None:

@@ -263,8 +263,8 @@ def test_the_next_agent_takes_over_after_failures_in_a_row() -> None:
     run = a_run("fine", CRASH, CRASH, CRASH)
     verdict = judge(run, [stuck_rules.repeated_failures(3, agents)])
     assert isinstance(verdict, Continue)
-    assert verdict.replacement
-    assert verdict.replacement.to == "codex"
+    assert verdict.hand_over
+    assert verdict.hand_over.to == "codex"
     taken = replace(run, hand_overs=(HandOver(after=4, agent="claude", to="codex"),))
     assert outcome(taken, [stuck_rules.repeated_failures(3, agents)]) is None
     again = replace(a_run("fine", *[CRASH] * 6), hand_overs=taken.hand_overs)

@@ -281,11 +281,11 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class HandOver(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Another agent takes over the work.
+    """Another agent takes over the work; as an opinion, that it should.
 
     `to` takes over from `agent`, after iteration number `after`. It starts with the files of the iteration `start`, or
-    with the current ones if that is None. `tree` is the fingerprint of the restored files, and `kept_as` the ref of a
-    commit with the files that they replaced.
+    with the current ones if that is None. Once they are restored, `tree` is their fingerprint, and `kept_as` the ref of
+    a commit with the files that they replaced.
     """
 
     after: int
@@ -457,16 +457,7 @@ class Wait(Struct, frozen=True, omit_defaults=True):
     limited: bool = False
 
 
-class Replace(Struct, frozen=True, omit_defaults=True):
-    """The opinion that the agent `to` should take over, with the files of iteration `start`; None: the current ones."""
-
-    agent: str
-    to: str
-    reason: str
-    start: int | None = None
-
-
-Opinion = Stop | Note | Wait | Refusal | Replace
+Opinion = Stop | Note | Wait | Refusal | HandOver
 Opinions = Iterable[Opinion]
 Rule = Callable[[Run], Opinions]
 Given = ParamSpec("Given")
@@ -478,12 +469,12 @@ def configured(rule: Callable[Concatenate[Run, Given], Opinions]) -> Callable[Gi
 
 
 class Continue(Struct, frozen=True, omit_defaults=True):
-    """The verdict that the agent gets one more turn, after `wait` and `replacement`, with `notes` in its prompt."""
+    """The verdict that the agent gets one more turn, after `wait` and `hand_over`, with `notes` in its prompt."""
 
     notes: tuple[Note, ...] = ()
     wait: Wait | None = None
     refusals: tuple[Refusal, ...] = ()
-    replacement: Replace | None = None
+    hand_over: HandOver | None = None
 
 
 Verdict = Stop | Continue

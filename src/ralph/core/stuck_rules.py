@@ -1,7 +1,7 @@
 """Rules about a run that gets no further: failed turns, denied tools, repeated answers, no progress."""
 
 from ralph.core.limits import workers_left
-from ralph.core.model import Iteration, Note, Opinions, Outcome, Replace, Run, Stop, configured, tree_files
+from ralph.core.model import HandOver, Iteration, Note, Opinions, Outcome, Run, Stop, configured, tree_files
 from ralph.core.progress import best_iteration, describe_standstill, is_measurable, list_attempts, stuck_for
 from ralph.core.text import listed, one_line, plural
 
@@ -91,8 +91,8 @@ def stuck(run: Run, times: int, agents: tuple[str, ...] = ()) -> Opinions:
     iterations = stuck_for(run, times, since)
     if iterations < times:
         return
-    if replacement := _next_agent(run, agents, f"no progress for {plural(iterations, 'iteration')}"):
-        yield replacement
+    if hand_over := _next_agent(run, agents, f"no progress for {plural(iterations, 'iteration')}"):
+        yield hand_over
     elif stuck_for(run, times, max(run.stalled, since)) >= times:
         yield Stop(Outcome.STALLED, describe_standstill(run, iterations))
 
@@ -102,7 +102,7 @@ def _last_hand_over(run: Run) -> int:
     return run.hand_overs[-1].after if run.hand_overs else 0
 
 
-def _next_agent(run: Run, agents: tuple[str, ...], reason: str) -> Replace | None:
+def _next_agent(run: Run, agents: tuple[str, ...], reason: str) -> HandOver | None:
     """Return the hand-over to the next agent, with the files of the best iteration.
 
     If no check was red at the start, every state may be right, so the files stay as they are.
@@ -112,7 +112,8 @@ def _next_agent(run: Run, agents: tuple[str, ...], reason: str) -> Replace | Non
         return None
     was_red = run.baseline is None or any(not check.passed for check in run.baseline)
     best = best_iteration(run) if was_red else 0
-    return Replace(agent, others[0], reason, best if best and run.iterations[best - 1].tree else None)
+    start = best if best and run.iterations[best - 1].tree else None
+    return HandOver(after=len(run.iterations), agent=agent, to=others[0], reason=reason, start=start)
 
 
 def _is_repeat(one: Iteration, other: Iteration, commits: bool) -> bool:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ralph.core import gains, limits, prompts, rules, stuck_rules
 from ralph.core.claims import Claim, Reading
-from ralph.core.model import Note, Opinion, Outcome, Refusal, Replace, Rule, Run, Stop, Wait
+from ralph.core.model import HandOver, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Wait
 from ralph.core.referees import passed_exams, review_gate
 from ralph.core.secrets import redact_text
 from ralph.errors import UserError
@@ -179,7 +179,7 @@ def _with_checked_opinions(name: str, rule: Rule) -> Rule:
             said = f"rule {name} failed: {type(error).__name__}: {error}"
             raise UserError(said, "fix it, or leave it out") from None
         for opinion in opinions:
-            if not isinstance(opinion, Stop | Note | Wait | Refusal | Replace):
+            if not isinstance(opinion, Stop | Note | Wait | Refusal | HandOver):
                 said = f"rule {name} gave {type(opinion).__name__} instead of an opinion"
                 raise UserError(said, "yield Stop, Note or Wait")
             yield opinion

@@ -88,7 +88,9 @@ def without_answer(prompt: str, last: Iteration | None) -> str:
 
 def guardrails(brief: Brief) -> str:
     """Return the goal with the notes. Check output is not fenced (seed 001)."""
-    return _with_notes(_goal_and_claim(brief), brief, fences_checks=False)
+    plain = replace(brief, nonce="")
+    notes = tuple(_with_output(note, plain) if note.about == "checks" else note for note in brief.notes)
+    return _with_notes(_goal_and_claim(brief), replace(brief, notes=notes))
 
 
 def _goal_and_claim(brief: Brief) -> str:
@@ -130,7 +132,7 @@ def goal(brief: Brief) -> str:
 
 def checks(brief: Brief) -> str:
     """Return a prompt for a fresh context: task, instructions, changes so far, last errors, progress."""
-    return _join_sections(
+    return join_sections(
         ("Task", brief.goal),
         ("Instructions", _instructions(brief)),
         ("Changes so far", _changes(brief)),
@@ -140,7 +142,7 @@ def checks(brief: Brief) -> str:
     )
 
 
-def _join_sections(*sections: tuple[str, str]) -> str:
+def join_sections(*sections: tuple[str, str]) -> str:
     return "\n\n".join(f"# {title}\n\n{body}" for title, body in sections if body)
 
 
@@ -180,7 +182,7 @@ def _errors(brief: Brief) -> str:
 
 def tune(brief: Brief) -> str:
     """Return a prompt for one more attempt at a better number, with what was tried and what came of it."""
-    return _join_sections(
+    return join_sections(
         ("Task", brief.goal),
         ("The number", describe_metric(brief.run, brief.measured_by)),
         ("Instructions", _tune_instructions(brief)),
@@ -242,9 +244,9 @@ def supervise(brief: Brief) -> str:
     return _with_notes(prefix + _goal_and_claim(brief), brief)
 
 
-def _with_notes(base: str, brief: Brief, fences_checks: bool = True) -> str:
+def _with_notes(base: str, brief: Brief) -> str:
     """Return the prompt with each note after it, before it or instead of it."""
-    for note in _complete_notes(brief, fences_checks):
+    for note in _complete_notes(brief):
         if note.action == "PREPEND":
             base = f"{note.text}\n\n{base}"
         elif note.action == "REPLACE":
@@ -254,12 +256,11 @@ def _with_notes(base: str, brief: Brief, fences_checks: bool = True) -> str:
     return _with_count(brief, base)
 
 
-def _complete_notes(brief: Brief, fences_checks: bool = True) -> list[Note]:
+def _complete_notes(brief: Brief) -> list[Note]:
     """Return the notes with their program output, and an explanation of the fences if there are any."""
-    plain = brief if fences_checks else replace(brief, nonce="")
-    notes = [_with_output(note, plain if note.about == "checks" else brief) for note in brief.notes]
-    fenced = [note for note in brief.notes if note.output.strip() and (fences_checks or note.about != "checks")]
-    return [*notes, Note(_about_fences(brief), "fences")] if fenced and brief.nonce else notes
+    notes = [_with_output(note, brief) for note in brief.notes]
+    is_fenced = brief.nonce and any(note.output.strip() for note in brief.notes)
+    return [*notes, Note(_about_fences(brief), "fences")] if is_fenced else notes
 
 
 def _with_output(note: Note, brief: Brief) -> Note:

@@ -132,12 +132,10 @@ def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
     )
     settings["completionResponse"] = dialog.ask("Completion response [DONE]: ") or "DONE"
     settings["checks"] = _ask_checks(workspace, dialog)
-    dialog.explain("ralph can commit the work after green checks; the agent writes the message.")
     if dialog.confirm("Configure SCM? (y/N): "):
         settings["scm"] = _ask_scm(dialog)
     tests = [f"{name}/**" for name in TEST_FOLDERS if (workspace / name).is_dir()]
     if settings["checks"] and tests:
-        dialog.explain("An agent can make checks pass by editing the tests. ralph restores protected\nfiles.")
         if dialog.confirm(f"Protect {', '.join(tests)} from the agent? (Y/n): ", default=True):
             settings["protect"] = tests
     return settings
@@ -146,7 +144,6 @@ def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
 def _ask_agent(dialog: Dialog) -> dict[str, Any]:
     agents = [name for name in programs() if which(name)]
     agents += [name for name in acp.find_installed() if name.removeprefix(acp.PREFIX) not in programs()]
-    dialog.explain("The coding agent: one that is installed here, or any command line.")
     if agents:
         dialog.say(f"Installed here: {', '.join(agents)}")
     question = "Agent command (e.g., claude, codex, amp, or other LLM CLI): "
@@ -156,7 +153,6 @@ def _ask_agent(dialog: Dialog) -> dict[str, Any]:
                 "no coding agent is installed", "install one, or name yours: run `ralph init` in a terminal"
             )
         dialog.say(f"An agent command is required, for example {(*agents, 'claude')[0]}.")
-    dialog.explain("Words to add to every start of the agent.")
     flags = dialog.ask("Agent flags (comma-separated, optional): ")
     return {"command": agent, "flags": _split_at_commas(flags)}
 
@@ -174,7 +170,6 @@ def _split_at_commas(answer: str) -> list[str]:
 
 
 def _ask_checks(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
-    dialog.explain("Commands that must pass before the work counts as done: your tests, a linter.")
     found = installed_checks(workspace)
     if found:
         dialog.explain(f"Press Enter to use the command in brackets, or type {NONE} to finish.")

@@ -135,9 +135,9 @@ def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
     if dialog.confirm("Configure SCM? (y/N): "):
         settings["scm"] = _ask_scm(dialog)
     tests = [f"{name}/**" for name in TEST_FOLDERS if (workspace / name).is_dir()]
-    if settings["checks"] and tests:
-        if dialog.confirm(f"Protect {', '.join(tests)} from the agent? (Y/n): ", default=True):
-            settings["protect"] = tests
+    question = f"Protect {', '.join(tests)} from the agent? (Y/n): "
+    if settings["checks"] and tests and dialog.confirm(question, default=True):
+        settings["protect"] = tests
     return settings
 
 

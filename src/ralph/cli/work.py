@@ -43,7 +43,7 @@ from ralph.git.client import Git, require_git
 from ralph.git.merging import contribution
 from ralph.git.remote import skipped_push_hook
 from ralph.history.evidence import task_evidence
-from ralph.history.work_history import WorkHistory, fold_work, work_history
+from ralph.history.work_history import fold_work, work_history
 from ralph.process.signals import ANNOUNCEMENT, Deadline, Interrupt
 from ralph.run import command_options
 from ralph.run.agents import choices
@@ -117,7 +117,7 @@ def _act(action: str, values: dict[str, Any], words: list[str], is_shared: bool)
         return 0
     folder = folder_of(values)
     if action == "status":
-        return _status(task_requests.find_work(name, folder), as_json)
+        return show_work(task_requests.find_work(name, folder), as_json)
     print(task_requests.leave_request(action, name, note, folder))
     return 0
 
@@ -213,26 +213,6 @@ def resume(run: Listed, shown: Shown) -> int:
     return play(order, read_list(order.source, Path(order.workspace)), shown)
 
 
-def _status(run: Listed, as_json: bool) -> int:
-    """Print the state of every task."""
-    history = work_history(run)
-    board = history.board
-    made = rows(board, running_summaries(run.folder, board))
-    if as_json:
-        return print_objects(made)
-    _print_items(board, made)
-    for job, _ in history.needing():
-        key = one_line(job.task.key)
-        print(f"{key} is parked; try again: ralph work retry {key}")
-    _print_if_interrupted(run, history)
-    return 0
-
-
-def _print_if_interrupted(run: Listed, history: WorkHistory) -> None:
-    if not run.is_alive and not history.finished:
-        print(f"interrupted: ralph resume {nickname(run.id)}")
-
-
 def _print_items(board: Board, made: Sequence[Row]) -> None:
     columns, _ = terminal_size(sys.stdout, 200)
     print("\n".join(table(board, made, choose(sys.stdout), columns, most=len(made))))
@@ -240,9 +220,10 @@ def _print_items(board: Board, made: Sequence[Row]) -> None:
 
 def show_work(run: Listed, as_json: bool) -> int:
     """Show a backlog: what needs the user, and every task."""
-    if as_json:
-        return _status(run, as_json=True)
     history = work_history(run)
+    made = rows(history.board, running_summaries(run.folder, history.board))
+    if as_json:
+        return print_objects(made)
     print(f"work {run.id}: {summary(history)}")
     for job, why in history.needing():
         print(f"needs you: {one_line(job.task.key)}: {one_line(why, 500)} ({one_line(retry_command(job))})")
@@ -250,8 +231,9 @@ def show_work(run: Listed, as_json: bool) -> int:
         print(f"to merge what is finished: {one_line(merge)}")
     for line in exam_lines(load_exam_outputs(run.id), choose(sys.stdout)):
         print(line)
-    _print_items(history.board, rows(history.board, running_summaries(run.folder, history.board)))
-    _print_if_interrupted(run, history)
+    _print_items(history.board, made)
+    if not run.is_alive and not history.finished:
+        print(f"interrupted: ralph resume {nickname(run.id)}")
     return 0
 
 

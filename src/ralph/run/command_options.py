@@ -26,12 +26,10 @@ DIRECTORY = Option("-C --directory DIR", "The workspace (default: the current fo
 
 GOAL = group(
     "Goal",
-    Option("-p --prompt TEXT", "The goal, as text.", once=True),
-    Option(
-        "-f --prompt-file FILE", "A file with the goal, read again before every turn; `-`: standard input.", once=True
-    ),
-    setting("spec", once=True),
-    Option("--issue N|URL", "A GitHub issue as the goal, by number or address (through `gh`).", once=True),
+    Option("-p --prompt TEXT", "The goal, as text."),
+    Option("-f --prompt-file FILE", "A file with the goal, read again before every turn; `-`: standard input."),
+    "spec",
+    Option("--issue N|URL", "A GitHub issue as the goal, by number or address (through `gh`)."),
     Option("--comments", "With --issue: include its comments."),
     copy.copy(DIRECTORY),
 )

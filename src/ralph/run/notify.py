@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -28,7 +27,7 @@ from ralph.show.words import outcome_sentence
 from ralph.store.folder import RunFolder
 from ralph.store.serving import run_url
 
-PATIENCE = 10.0
+PATIENCE = 10.0  # seconds that the end of a run waits for its notifications
 DESKTOP = "desktop"
 
 
@@ -87,12 +86,11 @@ class Notifier:
         self._env, self._tell, self.deadline = env, tell, deadline
         self._fold = Fold(folder.id)
         self._log: IO[bytes] | None = None
-        self._sent: list[tuple[str, DetachedProcess, float]] = []
+        self._sent: list[tuple[str, DetachedProcess]] = []
 
     def __call__(self, *happened: Any) -> None:
-        if self._sent:
-            for failure in self._failures(time.monotonic()):
-                self._tell(events.Notice(failure))
+        for failure in self._failures():
+            self._tell(events.Notice(failure))
         for message in filter(None, map(self._about, happened)):
             known = replace(message, page=run_url(self._folder.id, self._env))
             for target in self._targets:
@@ -105,15 +103,22 @@ class Notifier:
     def close(self) -> None:
         """Wait until running notifications end or time out, or the user wants to stop; then kill them. Failures are in
         the log in the run's folder."""
-        for _, process, until in self._sent:
-            while process.code is None and time.monotonic() < until:
-                if self.deadline and self.deadline.remaining() <= 0:
-                    break
-                process.wait(0.02)
-        failures = self._failures(float("inf"))
+        until, deadline = time.monotonic() + PATIENCE, self.deadline
+        for target, process in self._sent:
+            while process.wait(0.02) is None:
+                if time.monotonic() >= until or (deadline and deadline.remaining() <= 0):
+                    process.send_signals(signal.SIGKILL)
+                    process.wait()
+                    self._write(f"a notification took too long: {mask_target(target)}")
+        for failure in self._failures():
+            self._write(failure)
         if self._log is not None:
-            self._log.writelines(f"{failure}\n".encode() for failure in failures)
             self._log.close()
+
+    def _write(self, text: str) -> None:
+        """Write a line to the log in the run's folder."""
+        assert self._log
+        self._log.write(f"{text}\n".encode())
 
     def _send(self, target: str, message: Notification) -> None:
         if self._log is None:
@@ -134,28 +139,17 @@ class Notifier:
             argv = argv_for(target, message, self.deadline)
             process = DetachedProcess.start(argv, env, fds, cwd=str(self._workspace))
         except OSError as error:
-            self._log.write(f"cannot run {mask_target(target)}: {error.strerror}\n".encode())
+            self._write(f"cannot run {mask_target(target)}: {error.strerror}")
             return
         finally:
             os.close(fds[0])
-        self._sent.append((target, process, time.monotonic() + PATIENCE))
+        self._sent.append((target, process))
 
-    def _failures(self, now: float) -> list[str]:
-        """Return the failures of notifications that have ended; kill those that took too long."""
-        failures, waiting = [], []
-        for target, process, deadline in self._sent:
-            code = process.wait(0)
-            if code is None and now < deadline:
-                waiting.append((target, process, deadline))
-            elif code is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                failures.append(f"a notification took too long: {mask_target(target)}")
-            elif code:
-                failures.append(f"a notification failed with exit code {code}: {mask_target(target)}")
-        self._sent = waiting
-        return failures
+    def _failures(self) -> list[str]:
+        """Return the failures of notifications that have ended."""
+        ended = [(target, process.code) for target, process in self._sent if process.wait(0) is not None]
+        self._sent = [(target, process) for target, process in self._sent if process.code is None]
+        return [f"a notification failed with exit code {code}: {mask_target(target)}" for target, code in ended if code]
 
 
 def argv_for(target: str, message: Notification, deadline: Deadline | None = None) -> list[str]:

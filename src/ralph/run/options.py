@@ -60,7 +60,6 @@ class Option(click.Option):
 
     - `key` is the setting that it sets, such as `agent.model`. Without one the command reads the value by `name`.
     - `sets` is the value of a flag, or of an option that is given without its value.
-    - `once`: the option must not be given twice.
     - `shows_default`: the help states the default.
     """
 
@@ -71,7 +70,6 @@ class Option(click.Option):
         *,
         key: str = "",
         sets: Any = True,
-        once: bool = False,
         group: str = "Options",
         shows_default: bool = False,
     ) -> None:
@@ -85,14 +83,13 @@ class Option(click.Option):
             self.kind = "optional"
         elif spelling.endswith(" ..."):
             self.kind = "list"
-        self.key, self.sets, self.once, self.group, self.shows_default = key, sets, once, group, shows_default
+        self.key, self.sets, self.group, self.shows_default = key, sets, group, shows_default
         identifier = max(self.names, key=len).lstrip("-").replace("-", "_")
         super().__init__(
             [*self.names, identifier],
             type=self._click_type(value),
             is_flag=self.kind == "flag" or None,  # False would make every value optional
-            multiple=self.kind == "list" or once,
-            callback=_refuse_second if once else None,
+            multiple=self.kind == "list",
             metavar=None if self.kind == "flag" or (self.choices and not is_optional) else value,
             help=help,
             shell_complete=COMPLETIONS.get(identifier),
@@ -126,12 +123,6 @@ class Option(click.Option):
             return None
         names = f"{', '.join(self.names)}[={self.metavar}]" if self.kind == "optional" else record[0]
         return names, self.describe(PRESET_OF.get(ctx.command.name or "", "guardrails"))
-
-
-def _refuse_second(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
-    if len(values) > 1:
-        raise click.UsageError(f"two goals: {param.opts[-1]} is given more than once", ctx)
-    return values[0] if values else None
 
 
 def complete_with(words: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
@@ -196,9 +187,7 @@ def _default_text(key: str, preset: str) -> str:
     return FORMATS[parsers[0]](default) if parsers else str(default)
 
 
-def setting(
-    key: str, spelling: str = "", text: str = "", *, sets: Any = None, once: bool = False, shows_default: bool = False
-) -> Option:
+def setting(key: str, spelling: str = "", text: str = "", *, sets: Any = None, shows_default: bool = False) -> Option:
     """Return the option for a setting; its type, default and help come from the schema unless given here."""
     kind, default = _field(key)
     metas, bare = metas_of(kind), bare_type(kind)
@@ -218,9 +207,7 @@ def setting(
         sets = not default if bare is bool else True
     is_flag = bare is bool or sets is not True
     spelled = names if is_flag else f"{names} {metavar}".rstrip()
-    return Option(
-        spelled, help_text, key=key, sets=sets, once=once, shows_default=shows_default or not (is_flag or text)
-    )
+    return Option(spelled, help_text, key=key, sets=sets, shows_default=shows_default or not (is_flag or text))
 
 
 def group(title: str, *options: Option | str) -> tuple[Option, ...]:

@@ -10,11 +10,12 @@ from ralph.core import events
 from ralph.core.model import Check, Iteration, Outcome, Run, Stop
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.rules import interruption
-from ralph.core.text import clean, one_line, tail
+from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.forge import host
 from ralph.forge.host import HostCheck, Hosted, HostError, PullRequest
-from ralph.git.client import Git, user_environment
+from ralph.git.client import Git, GitResult, user_environment
+from ralph.git.remote import push_refusal
 from ralph.history.feed import history_of
 from ralph.loop import Parts
 from ralph.process.program import Command
@@ -179,7 +180,8 @@ class PullRequestPublisher:
         push = Command(argv=words, env=user_environment(context.deadline), cwd=self._worktree.path)
         done = make_runner(context, self._trees.config_watch)(push)
         if done.code:
-            raise UserError(f"cannot push {branch}: {_reason(done.output)}", "fix it, then `ralph resume`")
+            reason = push_refusal(GitResult(done.code, b"", done.output))
+            raise UserError(f"cannot push {branch}: {reason}", "fix it, then `ralph resume`")
         self._pushed = tip
         links = re.findall(r"(?m)^remote:.*?(https?://\S+)", done.output)
         self._link = one_line(clean(links[0]), 300) if links else ""
@@ -194,11 +196,3 @@ class PullRequestPublisher:
         path, mark, issue = self._request.issue.partition("#")
         closing = f"Closes {'' if path == self._hosted.path else path}#{issue}" if mark else ""
         return context.redact.text("\n\n".join(filter(None, (closing, report))))
-
-
-def _reason(output: str) -> str:
-    """Return in one line why a push was refused: the host's own message, if there is one."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    told = [line.removeprefix("remote:").strip() for line in lines if line.startswith("remote: error")]
-    told = told or [line for line in lines if line.startswith(("error:", "fatal:", "!"))]
-    return one_line(told[0], 300) if told else tail(" ".join(lines), 300) or "git push failed"

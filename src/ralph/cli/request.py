@@ -131,9 +131,12 @@ def loop_settings(values: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
 
 
 def _refuse_blank(command: str, values: dict[str, Any]) -> None:
-    """Refuse an empty value: `--tasks "$UNSET"` must not mean "no tasks". A blank goal is reported elsewhere."""
+    """Refuse an empty value: `--tasks "$UNSET"` must not mean "no tasks".
+
+    A blank goal is reported elsewhere, and `--db ""` means the database of the environment.
+    """
     for option in COMMANDS[command]:
-        is_text = option.kind == "text" and option.name != "prompt"
+        is_text = option.kind == "text" and option.name not in ("prompt", "db")
         if is_text and not values.get(str(option.name), "-").strip():
             raise UserError(f"{option.names[-1]} is empty", "give it a value, or leave it out")
     response = values.get("completion_response", "")

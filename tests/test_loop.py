@@ -12,7 +12,7 @@ from ralph.errors import UserError
 from ralph.loop import Parts, run_loop
 from ralph.run.policy import make_policy
 from ralph.settings import CheckCommand, Settings
-from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
+from ralph.testing import FakeWorkspace, ScriptedAgent
 
 RED, GREEN = Check(name="test", passed=False, exit_code=1, head="boom"), Check(name="test", passed=True)
 LIMIT = Turn(text="", failure=Failure("limit", "limit reached"))
@@ -31,17 +31,23 @@ def parts(agent: ScriptedAgent, workspace: FakeWorkspace | None = None, **more: 
     return Parts(agent=agent, workspace=workspace or FakeWorkspace(), **given)  # type: ignore[arg-type]
 
 
+def kinds(heard: list[events.Event]) -> list[str]:
+    return [type(event).__name__ for event in heard]
+
+
 def _compose(run: Run, notes: tuple[Note, ...]) -> str:
     return " | ".join([run.goal, *(note.text + note.output for note in notes)])
 
 
 def test_a_run_continues_until_the_agent_claims_and_every_check_passes() -> None:
-    agent, ear = ScriptedAgent("working", "STOP", "STOP"), Ear()
-    run, stop = run_loop(parts(agent, FakeWorkspace([(RED,), (RED,), (GREEN,)]), tell=ear), Run(id="r", goal="g"))
+    agent, heard = ScriptedAgent("working", "STOP", "STOP"), list[events.Event]()
+    run, stop = run_loop(
+        parts(agent, FakeWorkspace([(RED,), (RED,), (GREEN,)]), tell=heard.append), Run(id="r", goal="g")
+    )
     assert stop.outcome is Outcome.DONE
     assert len(run.iterations) == 3
     assert "boom" in agent.prompts[1]
-    assert ear.kinds() == ["IterationStarted", "IterationFinished"] * 2 + [
+    assert kinds(heard) == ["IterationStarted", "IterationFinished"] * 2 + [
         "ClaimRejected",
         "IterationStarted",
         "IterationFinished",
@@ -49,10 +55,10 @@ def test_a_run_continues_until_the_agent_claims_and_every_check_passes() -> None
 
 
 def test_a_turn_that_hits_a_limit_is_not_an_iteration() -> None:
-    agent, ear = ScriptedAgent(LIMIT, "STOP"), Ear()
-    run, stop = run_loop(parts(agent, tell=ear), Run(id="r", goal="g"))
+    agent, heard = ScriptedAgent(LIMIT, "STOP"), list[events.Event]()
+    run, stop = run_loop(parts(agent, tell=heard.append), Run(id="r", goal="g"))
     assert (stop.outcome, len(run.iterations)) == (Outcome.DONE, 1)
-    assert ear.kinds() == ["IterationStarted", "TurnNotCounted", "IterationFinished"]
+    assert kinds(heard) == ["IterationStarted", "TurnNotCounted", "IterationFinished"]
 
 
 def test_the_rules_are_asked_again_after_a_wait() -> None:
@@ -87,11 +93,11 @@ def test_the_cost_of_a_turn_counts_even_if_a_later_step_fails() -> None:
         def guard(self) -> tuple[str, ...]:
             raise UserError("cannot restore protected files", "restore them by hand")
 
-    agent, ear = ScriptedAgent(Turn(text="STOP", usage=Usage(cost_usd=0.31))), Ear()
-    run, stop = run_loop(parts(agent, Broken(), tell=ear), Run(id="r"))
+    agent, heard = ScriptedAgent(Turn(text="STOP", usage=Usage(cost_usd=0.31))), list[events.Event]()
+    run, stop = run_loop(parts(agent, Broken(), tell=heard.append), Run(id="r"))
     assert (stop.outcome, len(run.iterations), run.usage.cost_usd) == (Outcome.FATAL, 0, 0.31)
     assert "restore them by hand" in stop.reason
-    assert ear.kinds() == ["IterationStarted", "TurnNotCounted"]
+    assert kinds(heard) == ["IterationStarted", "TurnNotCounted"]
 
 
 def test_followups_see_each_iteration_once() -> None:
@@ -131,17 +137,17 @@ def test_no_referee_runs_after_one_that_refuses() -> None:
 
     policy = make_policy(Settings(until=("word:STOP",), checks=(CheckCommand("test"),)))
     referees = [make("first", RED, GREEN), make("second", GREEN, GREEN)]
-    agent, ear = ScriptedAgent("STOP"), Ear()
+    agent, heard = ScriptedAgent("STOP"), list[events.Event]()
     made = parts(
         agent,
         FakeWorkspace([(GREEN,)]),
         rules=policy.rules,
         referees=referees,
         is_claimed=policy.is_claimed,
-        tell=ear,
+        tell=heard.append,
     )
     run, stop = run_loop(made, Run(id="r"))
     assert asked == ["first", "first", "second"]
     assert (stop.outcome, len(run.iterations)) == (Outcome.DONE, 2)
-    stored = [event.record for event in ear.heard if isinstance(event, events.IterationFinished)]
+    stored = [event.record for event in heard if isinstance(event, events.IterationFinished)]
     assert [len(iteration.checks) for iteration in stored] == [2, 3], "the results are part of the recorded iteration"

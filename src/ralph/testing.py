@@ -1,12 +1,11 @@
 """Fakes for those who write their own agents, rules or workspaces, and a suite that an agent's module must pass."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from ralph.agents.protocol import AgentModule, TurnRequest
-from ralph.core.events import Event
 from ralph.core.model import Check, Exit, Iteration, Run, Snapshot, Turn
 
 
@@ -56,19 +55,6 @@ class FakeWorkspace:
         return self._trees[min(self._seen, len(self._trees)) - 1]
 
 
-class Ear:
-    """A listener that remembers every event."""
-
-    def __init__(self) -> None:
-        self.heard: list[Event] = []
-
-    def __call__(self, *happened: Event) -> None:
-        self.heard += happened
-
-    def kinds(self) -> list[str]:
-        return [type(event).__name__ for event in self.heard]
-
-
 def a_run(*turns: str | Turn | Iteration, seen: Snapshot = Snapshot(), base_tree: str | None = None) -> Run:
     """A run with these iterations behind it."""
     run = Run(id="test", goal="the goal", base_tree=base_tree)
@@ -78,11 +64,6 @@ def a_run(*turns: str | Turn | Iteration, seen: Snapshot = Snapshot(), base_tree
         else:
             run = run.plus(Iteration(number=number, turn=Turn(text=turn) if isinstance(turn, str) else turn))
     return run.seeing(seen)
-
-
-def iterations(*trees: str | None, text: str = "same") -> Iterable[Iteration]:
-    """Iterations that differ in their trees alone."""
-    return [Iteration(number=number, turn=Turn(text=text), tree=tree) for number, tree in enumerate(trees, 1)]
 
 
 GARBAGE = (

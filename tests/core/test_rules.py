@@ -27,11 +27,16 @@ from ralph.core.model import (
     Wait,
 )
 from ralph.loop import judge
-from ralph.testing import a_run, iterations
+from ralph.testing import a_run
 
 RED = Check(name="make test", passed=False, exit_code=2, head="boom", tail="boom")
 GREEN = Check(name="make test", passed=True)
 CRASH = Turn(text="", exit_code=1, failure=Failure("ordinary", "exit code 1"))
+
+
+def iterations(*trees: str | None) -> list[Iteration]:
+    """Return iterations that differ in their trees alone."""
+    return [Iteration(number=number, turn=Turn(text="same"), tree=tree) for number, tree in enumerate(trees, 1)]
 
 
 def opinions(rule: Rule, run: Run) -> list[Opinion]:

@@ -14,7 +14,7 @@ from ralph.core.model import Failure, Outcome, Run, Snapshot, Turn, Wait
 from ralph.loop import Parts, run_loop
 from ralph.run.policy import make_policy
 from ralph.settings import Settings
-from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
+from ralph.testing import FakeWorkspace, ScriptedAgent
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]
@@ -153,10 +153,10 @@ def test_a_lasting_failure_ends_the_run_early_with_its_reason() -> None:
         def look(self, run: Run) -> Snapshot:
             return Snapshot(at=now, elapsed=now - 1000)
 
-    ear, agent = Ear(), Overloaded("")
+    agent = Overloaded("")
     rules = make_policy(Settings()).rules
     run, stop = run_loop(
-        Parts(agent=agent, workspace=Clock(), rules=rules, compose=lambda run, notes: "p", tell=ear, wait=wait),
+        Parts(agent=agent, workspace=Clock(), rules=rules, compose=lambda run, notes: "p", wait=wait),
         Run(id="r"),
     )
     assert (stop.outcome, len(run.iterations)) == (Outcome.FAILED, 0)

@@ -122,7 +122,7 @@ def attempt_result(iteration: Iteration, metric: Metric) -> str:
     if iteration.measured:
         return describe_result(iteration.measured, metric)
     if iteration.turn.failure:
-        return f"dropped: the turn failed: {one_line(clean(iteration.turn.failure.reason), 100)}"
+        return f"dropped: the turn failed: {one_line(iteration.turn.failure.reason, 100)}"
     failed = [check for check in iteration.checks if not check.passed]
     if failed:
         return f"dropped: {short(failed[0].name, 80)}: {short(failed[0].ending, 200)}"

@@ -323,7 +323,7 @@ def section(iteration: Iteration) -> str:
         f"- Duration: {iteration.duration:.1f}s",
     ]
     if iteration.turn.failure:
-        lines.append(f"- Error: {one_line(clean(iteration.turn.failure.reason))}")
+        lines.append(f"- Error: {one_line(iteration.turn.failure.reason)}")
     if iteration.checks:
         shown = iteration.checks[:MAX_CHECKS]
         lines += ["- Checks:", *(f"  - {one_line(check.name)}: {_verdict(check)}" for check in shown)]

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from ralph.core.model import Task
-from ralph.core.text import clean, one_line
+from ralph.core.text import one_line
 
 PLAN = "# Plan:"
 """The first words of a list that is a plan."""
@@ -19,6 +19,7 @@ DONE = frozenset({"done", "complete", "completed", "passed", "passing"})
 FAILED = frozenset({"failed", "failing", "blocked"})
 TICKS = ("x", "X")
 NO_TEXT = "(a task without text)"
+MAX_TEXT = 500  # characters of a task
 
 # A box with any mark but x or X is open.
 _BOX = re.compile(r"[\s>]*+(?:[-*+]|\d{1,9}[.)])[ \t]+\[([^\w\[\]\r\n]?|[xX])\](?:[ \t]+(\S.*)?)?")
@@ -86,7 +87,7 @@ def tasks_in_markdown(text: str) -> Iterator[Task]:
     is_plan = bool(plan_title(lines))
     for line in lines:
         if line.at >= 0 and not (is_plan and line.section in ASIDE):
-            yield Task(_words(_COMMENT.sub("", line.words)) or NO_TEXT, line.is_ticked)
+            yield Task(one_line(_COMMENT.sub("", line.words), MAX_TEXT) or NO_TEXT, line.is_ticked)
 
 
 def tasks_in_json(content: Any) -> Iterator[Task]:
@@ -94,7 +95,7 @@ def tasks_in_json(content: Any) -> Iterator[Task]:
     for entry in content if isinstance(content, list) else _lists_in(content):
         if not isinstance(entry, dict):
             continue
-        inner, text = _lists_in(entry), _words(entry_text(entry))
+        inner, text = _lists_in(entry), one_line(entry_text(entry), MAX_TEXT)
         if text or not inner:
             yield Task(text or NO_TEXT, is_done(entry), status_of(entry) in FAILED)
         yield from tasks_in_json(inner)
@@ -118,7 +119,3 @@ def is_done(entry: Mapping[str, Any]) -> bool:
 
 def status_of(entry: Mapping[str, Any]) -> str:
     return str(entry.get("status", "")).strip().lower()
-
-
-def _words(text: str) -> str:
-    return one_line(clean(text), 500)

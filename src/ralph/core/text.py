@@ -101,7 +101,7 @@ def plural(number: int, noun: str) -> str:
 def listed(names: Sequence[str], most: int = 20) -> str:
     """Return names on one line; of more than `most`, say only how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(one_line(clean(name)) for name in names[:most]) + more
+    return ", ".join(one_line(name) for name in names[:most]) + more
 
 
 def nickname(run_id: str) -> str:

@@ -30,7 +30,7 @@ def test_a_log_that_cannot_be_written_and_a_process_that_survives_are_reported(t
         with context.log(tmp_path / "fine.log") as fine, context.log(tmp_path / "no-folder" / "log") as broken:
             context.report_problems(fine)
             assert told == []
-            broken.open()
+            broken.write(b"text\n")
             keeper.survivors = (41, 42)
             context.report_problems(fine, broken)
     assert [event.text for event in told if isinstance(event, events.Notice)] == [

@@ -72,7 +72,10 @@ def marked_processes() -> dict[str, list[RunningProcess]]:
     """Return the processes that were started for a run and may not outlive it, by the id of their run."""
     found: dict[str, list[RunningProcess]] = {}
     for pid in _pids():
-        environ = _environ(pid).split(b"\0")
+        try:
+            environ = _read(f"/proc/{pid}/environ").split(b"\0")
+        except OSError:  # it ended, or belongs to another user
+            continue
         mark = next((value for value in environ if value.startswith(MARK_PREFIX)), None)
         if mark and f"{KEPT_MARK}=1".encode() not in environ and (process := _read_process(pid)):
             found.setdefault(os.fsdecode(mark.removeprefix(MARK_PREFIX)), []).append(process)
@@ -233,17 +236,6 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()] if HAS_PROC else []
 
 
-def _environ(pid: int) -> bytes:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read()
-    except OSError:  # it ended, or belongs to another user
-        return b""
-
-
 def _read(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, 1 << 16)
-    finally:
-        os.close(fd)
+    with open(path, "rb") as file:
+        return file.read()

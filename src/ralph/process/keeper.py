@@ -178,10 +178,8 @@ class Keeper:
         killed = self._kill_from_here()
         self._channel.close()
         self._start()
-        who = f"the process that cleans up after agents ({KEEPER_NAME})"
-        count = f"{killed} process{'' if killed == 1 else 'es'}"
         return UserError(
-            f"{who} was killed; ralph killed what it had started: {count}",
+            f"{KeeperLost().message}; ralph killed what it had started: {killed} process{'' if killed == 1 else 'es'}",
             "see what the agent did in its log; with --sandbox it cannot reach processes outside",
         )
 

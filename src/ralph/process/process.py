@@ -80,9 +80,6 @@ class Process(ProcessLifecycle):
             errors.add(chunk)
 
         self._start(take_output, take_errors)
-        for log in (stdout_log, stderr_log):
-            if log is not None:
-                log.open()
         self._wait()
         ended = self.exit()
         if (last := lines.close()) and time.monotonic() < self._output_until:
@@ -101,8 +98,6 @@ class Process(ProcessLifecycle):
             ends.add(chunk)
 
         self._start(take)
-        if log is not None:
-            log.open()
         self._wait()
         return Output(self.exit(), *ends.texts(redact))
 

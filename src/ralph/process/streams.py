@@ -142,7 +142,7 @@ class Ends:
 class LogFile:
     """A log of at most `limit` bytes: the beginning and the end of a stream.
 
-    It is created by `open`, `write` or `close`. A full disk doesn't end the turn; `trouble` says what went wrong.
+    It is created by `write` or `close`. A full disk doesn't end the turn; `trouble` says what went wrong.
     """
 
     def __init__(self, path: str, limit: int = MAX_LOG, redact: Callable[[bytes], bytes] = strike_keys) -> None:
@@ -161,18 +161,6 @@ class LogFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def open(self) -> None:
-        """Create the file, unless that was done before."""
-        if self._fd == UNOPENED:
-            try:
-                try:
-                    self._fd = open_fresh(self.path)
-                except FileNotFoundError:  # the agent is running, and may remove what git ignores
-                    make_folder(os.path.dirname(self.path))
-                    self._fd = open_fresh(self.path)
-            except OSError as error:
-                self._give_up(error)
-
     def write(self, chunk: bytes) -> None:
         if self._room:
             self._put(self._settle(chunk))
@@ -181,9 +169,7 @@ class LogFile:
 
     def close(self) -> None:
         """Write an unfinished line, and the end of a stream that was too long."""
-        self.open()
-        if self._unsettled:
-            self._put(self._rest())
+        self._put(self._rest())
         data, start = bytes(self._tail), 0
         if self._tail.lost:
             # The text before the first line or string may be the rest of a key.
@@ -221,19 +207,24 @@ class LogFile:
             self._unsettled = b""
 
     def _write(self, data: bytes) -> None:
-        self.open()
         try:
+            if self._fd == UNOPENED:
+                self._open()
             while data and self._fd >= 0:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            self._give_up(error)
+            self.trouble = f"cannot write {self.path}: {error.strerror}"
+            self._room = 0
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = GIVEN_UP
 
-    def _give_up(self, error: OSError) -> None:
-        self.trouble = f"cannot write {self.path}: {error.strerror}"
-        self._room = 0
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = GIVEN_UP
+    def _open(self) -> None:
+        try:
+            self._fd = open_fresh(self.path)
+        except FileNotFoundError:  # the agent is running, and may remove what git ignores
+            make_folder(os.path.dirname(self.path))
+            self._fd = open_fresh(self.path)
 
 
 def open_standard_streams() -> None:

@@ -181,8 +181,7 @@ TASKS = [
     ('"say \\"hi\\""', 'say "hi"', {}),
     ('"fix" --max-iterations 3', "fix", {"maximum_iterations": 3}),
     ("fix it --max-iterations=3", "fix it", {"maximum_iterations": 3}),
-    ("--max-iterations 3 fix it", "fix it", {"maximum_iterations": 3}),
-    ("--max-iterations 3 'fix it' --force", "fix it", {"maximum_iterations": 3, "force": True}),
+    ("'fix it' --max-iterations 3 --force", "fix it", {"maximum_iterations": 3, "force": True}),
     ('"x" --completion-promise "ALL DONE"', "x", {"completion_promise": "ALL DONE"}),
     ("x --completion-promise it's", "x", {"completion_promise": "it's"}),
     ('"x" --check "pytest -q" --check "ruff check"', "x", {"check": ["pytest -q", "ruff check"]}),
@@ -208,7 +207,7 @@ def test_the_task_is_the_text_between_the_options(text, task, values):
     [
         '"x" --max-iteration 5',
         '"x" --max-iterations many',
-        "--max-iterations x y",
+        "--max-iterations 3 x y",
         '"x" --on-promise-no-work never',
         '"x" --nonsense',
     ],

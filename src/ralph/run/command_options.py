@@ -4,7 +4,6 @@ import copy
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import click
@@ -271,20 +270,23 @@ def words_of(values: Mapping[str, Any], options: Sequence[Option] = RUN) -> list
 
 
 QUOTES = {'"': '"', "'": "'", "“": "”"}
-MAX_CANDIDATES = 100  # places where the options might begin or end
+MAX_CANDIDATES = 100  # places where the options might begin
 
 
 def parse_prompt_line(text: str, options: Sequence[Option]) -> tuple[str, Values]:
-    """Return the task, and the options before and after it, of a line in an agent's prompt or in the TUI, such as
-    `/ralph-loop TASK --max-iterations 5`. Raise a UserError for a wrong option.
+    """Return the task, and the options after it, of a line in an agent's prompt or in the TUI, such as `/ralph-loop
+    TASK --max-iterations 5`. Raise a UserError for a wrong option.
 
     No shell has parsed it, so a task may contain quotes, newlines and dashes. It is the text before the options,
     verbatim, without the one pair of quotes that may be around it.
     """
+    text = text.strip()
+    first = re.split(r"[\s=]", text, maxsplit=1)[0]
+    if any(first in option.names for option in options):
+        raise UserError(f"{first} is in front of the task", f"write the task first: TASK {first}")
+    task, tail = _split_quoted_task(text) or _split_plain_task(text, options)
     try:
-        front, text = _take_leading_options(text.strip(), options)
-        task, tail = _split_quoted_task(text) or _split_plain_task(text, options)
-        return task, {**front, **parse(options, _split(tail))[0]}
+        return task, parse(options, _split(tail))[0]
     except click.UsageError as error:
         raise usage_error(error) from None
 
@@ -300,24 +302,6 @@ def _split(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError:  # an apostrophe, as in --completion-promise it's
         return text.split()
-
-
-def _take_leading_options(text: str, options: Sequence[Option]) -> tuple[Values, str]:
-    """Parse the options that the text begins with; return them and the rest."""
-    values: Values = {}
-    end = 0
-    spaces = re.finditer(r"(?=\s|$)", text) if text.startswith("-") else iter(())
-    for space in islice(spaces, MAX_CANDIDATES):
-        try:
-            found, words = parse(options, _split(text[: space.start()]))
-        except click.BadOptionUsage:  # the value comes after the next space
-            continue
-        except click.NoSuchOption:
-            break
-        if words:
-            break
-        values, end = found, space.start()
-    return values, text[end:].strip()
 
 
 def _split_quoted_task(text: str) -> tuple[str, str] | None:

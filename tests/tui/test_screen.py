@@ -58,7 +58,7 @@ def test_all_panes_fit_into_80_by_24(busy: Any, on_screen: OnScreen, shown: Show
             "enter send",
         ):
             assert part in seen, seen
-        assert "·· ██" in shown(app, "checks")
+        assert "·▄" in shown(app, "checks")
 
     on_screen(scenario)
 

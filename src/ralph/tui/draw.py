@@ -102,35 +102,23 @@ def _headline(run: RunNow, now: float, columns: int, marks: Marks) -> tuple[str,
     return "cyan", f"{marks.check} {doing}{rest}"
 
 
-def graph(past: Sequence[PastIteration], columns: int, rows: int, style: Style) -> list[str]:
-    """Draw a bar per iteration, as high as the share of checks that passed, with the first and last number below."""
-    if not past or rows < 2 or columns < 4:
-        return []
-    steps = PLAIN_STEPS if style.marks is PLAIN else STEPS
-    unit, full = max(min(columns // len(past), 3), 1), len(steps) - 1
-    shown = past[-(columns // unit) :]
-    lines = [""] * (rows - 1)
-    for one in shown:
+def graph(past: Sequence[PastIteration], columns: int, style: Style) -> str:
+    """Draw a bar per iteration, as high as the share of checks that passed."""
+    steps, bars = PLAIN_STEPS if style.marks is PLAIN else STEPS, ""
+    for one in past[-columns:]:
         passed = sum(check.passed for check in one.checks)
         share = passed / len(one.checks) if one.checks else float(one.is_green)
         tone = "green" if one.is_green else "yellow" if passed else "red"
-        for row in range(rows - 1):
-            level = round(share * full * (rows - 1)) - row * full
-            empty = " " if row else steps[0]
-            bar = steps[min(level, full)] if level > 0 else empty
-            lines[row] += style.paint(tone, bar * max(unit - 1, 1) + " " * (unit > 1))
-    first, last = str(shown[0].number), str(shown[-1].number)
-    room = max(len(shown) * unit - (unit > 1) - len(first), len(last) + 1)
-    ends = first + last.rjust(room) if len(shown) > 1 else first
-    return [*reversed(lines), style.paint("dim", cut(ends, columns))]
+        bars += style.paint(tone, steps[round(share * (len(steps) - 1))])
+    return bars
 
 
 def checks_pane(fold: Fold, columns: int, rows: int, style: Style) -> list[str]:
     """Return the checks pane: the graph and the latest results."""
-    known, past = fold.last_results, fold.history.whole
-    bars = graph(past, columns, min(max(rows - len(known), 2), 5), style) if known else []
-    shown = checks(known, fold.running, columns, rows - len(bars), style)
-    return [*bars, *shown] if known else [style.paint("dim", "none")]
+    if not fold.last_results:
+        return [style.paint("dim", "none")]
+    bars = [graph(past, columns, style)] if (past := fold.history.whole) else []
+    return [*bars, *checks(fold.last_results, fold.running, columns, rows - len(bars), style)]
 
 
 def checks(

@@ -1,6 +1,7 @@
 """Lines typed into the TUI: a goal, or a command that begins with a slash."""
 
 import difflib
+import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -133,6 +134,5 @@ def completions(line: str) -> list[tuple[str, str]]:
 
 def complete(line: str, found: Sequence[tuple[str, str]]) -> str:
     """Extend the line by the prefix that all completions share; add a space if there is only one."""
-    first, last = min(text for text, _ in found), max(text for text, _ in found)
-    common = first[: next((at for at, char in enumerate(first) if last[at : at + 1] != char), len(first))]
+    common = os.path.commonprefix([text for text, _ in found])
     return f"{common} " if len(found) == 1 and " " not in common else max(common, line, key=len)

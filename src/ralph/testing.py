@@ -77,8 +77,7 @@ GARBAGE = (
 
 def agent_contract(module: AgentModule) -> None:
     """Raise unless `module` satisfies the interface of an agent: words to start it, and a parser that never raises."""
-    names = (module.NAME, module.INSTALL, *module.KEYS)
-    assert all(isinstance(name, str) for name in names), "names are words"
+    assert all(isinstance(name, str) for name in (module.NAME, module.INSTALL)), "names are words"
     task, file = "do the task\nin two lines", "/tmp/prompt.md"
     request = TurnRequest(prompt=task, prompt_file=file, command=("program",), flags=("--user-flag",), model="a-model")
     changes: tuple[dict[str, Any], ...] = ({}, {"yolo": True, "root": True}, {"stream": False}, {"session": "S-1"})

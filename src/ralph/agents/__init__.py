@@ -48,7 +48,7 @@ _HOSTS = {
 
 def hosts(module: AgentModule, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the hosts of an agent's models, judged by the keys and URLs in the environment."""
-    by_key = [_HOSTS[key] for key in module.KEYS if key in _HOSTS and env.get(key)]
+    by_key = [_HOSTS[key] for key in keys(module.NAME) if key in _HOSTS and env.get(key)]
     if module.SANDBOX is None:
         return tuple(by_key)
     return (*module.SANDBOX.hosts, *by_key, *(env[name] for name in module.SANDBOX.urls if env.get(name)))
@@ -107,7 +107,7 @@ def foreign_keys(module: AgentModule) -> frozenset[str]:
     hidden = {"CLAUDECODE"}  # it tells Claude Code that it is nested
     if module.NAME in _AGENTS:
         hidden.update(key for agent in _AGENTS.values() for key in agent)
-    return frozenset(hidden - set(module.KEYS))
+    return frozenset(hidden - set(keys(module.NAME)))
 
 
 def _name_of(program: str) -> str | None:

@@ -53,7 +53,6 @@ AGENTS = {
 
 NAME = "acp"
 INSTALL = ""
-KEYS: tuple[str, ...] = ()
 RESUMES = True
 LOGIN: Login | None = None
 SANDBOX: SandboxNeeds | None = None

@@ -1,6 +1,6 @@
 """Amp: how to run it headless, and how to read its stream."""
 
-from ralph.agents import keys, wire
+from ralph.agents import wire
 from ralph.agents.claude import BlockReader, error_in
 from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.wire import Table
@@ -8,7 +8,6 @@ from ralph.core.model import Exit
 
 NAME = "amp"
 INSTALL = "npm install -g @sourcegraph/amp"
-KEYS = keys(NAME)
 RESUMES = True
 LOGIN = Login("run `amp login`", "XDG_DATA_HOME", "~/.local/share", ("amp/secrets.json",))
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.agents import keys, wire
+from ralph.agents import wire
 from ralph.agents.claude import BlockReader, tokens_in
 from ralph.agents.prices import estimate
 from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
@@ -117,7 +117,6 @@ def with_key(asked: Endpoint, env: Mapping[str, str]) -> tuple[Endpoint, str]:
 
 NAME = "builtin"
 INSTALL = "builtin is an extra of ralph: `ralph doctor` says how to install it"
-KEYS = keys(NAME)
 RESUMES = True
 LOGIN = Login("name a model of your own (--model ollama:NAME)", "XDG_STATE_HOME", "~/.local/state", ())
 SANDBOX = SandboxNeeds(state="~/.local/state/ralph-agent", variable="XDG_STATE_HOME", within="ralph-agent")

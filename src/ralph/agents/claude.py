@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
-from ralph.agents import keys, wire
+from ralph.agents import wire
 from ralph.agents.prices import priced
 from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Reader
@@ -176,7 +176,6 @@ def error_in(result: Table) -> str:
 
 NAME = "claude"
 INSTALL = "npm install -g @anthropic-ai/claude-code"
-KEYS = keys(NAME)
 RESUMES = True
 LOGIN = Login(
     "run `claude` and type /login",

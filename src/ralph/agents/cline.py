@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ralph.agents import keys, wire
+from ralph.agents import wire
 from ralph.agents.prices import priced
 from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Reader
@@ -12,7 +12,6 @@ from ralph.core.events import AgentEvent, AgentProgress
 
 NAME = "cline"
 INSTALL = "npm install -g cline"
-KEYS = keys(NAME)
 RESUMES = False
 LOGIN = Login("run `cline auth`", "CLINE_DIR", "~/.cline", ("data/settings/providers.json",))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ralph.agents import keys, wire
+from ralph.agents import wire
 from ralph.agents.prices import priced
 from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Reader
@@ -12,7 +12,6 @@ from ralph.core.model import Exit
 
 NAME = "codex"
 INSTALL = "npm install -g @openai/codex"
-KEYS = keys(NAME)
 RESUMES = True
 LOGIN = Login("run `codex login`", "CODEX_HOME", "~/.codex", ("auth.json",))
 

@@ -15,7 +15,6 @@ from ralph.errors import UserError
 
 NAME = "command"
 INSTALL = ""
-KEYS: tuple[str, ...] = ()
 RESUMES = False
 LOGIN = None
 SANDBOX = None

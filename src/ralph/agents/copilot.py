@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ralph.agents import keys, wire
+from ralph.agents import wire
 from ralph.agents.prices import priced
 from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Reader
@@ -12,7 +12,6 @@ from ralph.core.model import Exit, Turn, Usage
 
 NAME = "copilot"
 INSTALL = "npm install -g @github/copilot"
-KEYS = keys(NAME)
 RESUMES = True
 LOGIN = Login(
     "run `copilot` and type /login", "XDG_CONFIG_HOME", "~/.config", ("gh/hosts.yml",), ("GH_TOKEN", "GITHUB_TOKEN")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ralph.agents import keys, wire
+from ralph.agents import wire
 from ralph.agents.prices import priced
 from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Clipping, Reader
@@ -12,7 +12,6 @@ from ralph.core.model import Exit, FailureKind, Usage
 
 NAME = "gemini"
 INSTALL = "npm install -g @google/gemini-cli"
-KEYS = keys(NAME)
 RESUMES = True
 LOGIN = Login(
     "run `gemini` and log in",

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from json import dumps
 from os import environ
 
-from ralph.agents import keys, wire
+from ralph.agents import wire
 from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Clipping, Reader
 from ralph.agents.wire import Table
@@ -13,7 +13,6 @@ from ralph.core.model import Exit
 
 NAME = "opencode"
 INSTALL = "npm install -g opencode-ai"
-KEYS = keys(NAME)
 RESUMES = True
 LOGIN = Login("run `opencode auth login`", "XDG_DATA_HOME", "~/.local/share", ("opencode/auth.json",))
 SANDBOX = SandboxNeeds(

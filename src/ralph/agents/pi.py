@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ralph.agents import keys, wire
+from ralph.agents import wire
 from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
 from ralph.agents.reader import Reader
 from ralph.agents.wire import Table
@@ -10,7 +10,6 @@ from ralph.core.events import AgentEvent, AgentProgress
 
 NAME = "pi"
 INSTALL = "npm install -g @mariozechner/pi-coding-agent"
-KEYS = keys(NAME)
 RESUMES = True
 LOGIN = Login("run `pi` and type /login", "PI_CODING_AGENT_DIR", "~/.pi/agent", ("auth.json", "models.json"))
 SANDBOX = SandboxNeeds(

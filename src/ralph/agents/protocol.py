@@ -82,7 +82,7 @@ class Login(Struct, frozen=True):
     """How to log in, and how to detect a login.
 
     A login is one of `files` in the folder that the environment variable `variable` names (default: `home`), or one of
-    the variables in `others`. The module's KEYS count as well.
+    the variables in `others`, or one with the agent's credentials.
     """
 
     how: str
@@ -142,7 +142,6 @@ class AgentModule(Protocol):
 
     NAME: str
     INSTALL: str  # what to type to install it
-    KEYS: tuple[str, ...]  # environment variables that hold its own credentials
     RESUMES: bool  # whether it can continue a session without a terminal
     LOGIN: Login | None
     SANDBOX: SandboxNeeds | None

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from ralph.agents import keys, wire
+from ralph.agents import wire
 from ralph.agents.claude import BlockReader, error_in, tokens_in
 from ralph.agents.prices import priced
 from ralph.agents.protocol import Invocation, Login, SandboxNeeds, Trouble, TurnRequest
@@ -11,7 +11,6 @@ from ralph.core.model import Exit, Usage
 
 NAME = "qwen"
 INSTALL = "npm install -g @qwen-code/qwen-code"
-KEYS = keys(NAME)
 RESUMES = True
 LOGIN = Login("run `qwen` and type /auth", "QWEN_HOME", "~/.qwen", ("oauth_creds.json",))
 

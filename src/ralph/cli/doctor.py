@@ -219,7 +219,8 @@ def check_agent(name: str, keeper: Keeper, folder: Path, env: Mapping[str, str],
         return Finding(name, "warn", f"{path} fails: {trouble}", again)
     if login := login_sign(module, env):
         return Finding(name, "ok", f"{version}; login: {login}")
-    ways = ", or ".join([*([module.LOGIN.how] if module.LOGIN else []), *(f"set {key}" for key in module.KEYS[:1])])
+    keys = agents.keys(name)
+    ways = ", or ".join([*([module.LOGIN.how] if module.LOGIN else []), *(f"set {key}" for key in keys[:1])])
     advice = f"{ways} (unless a keychain or its own settings have one)"
     return Finding(name, "warn", f"{version}; no sign of a login", advice)
 
@@ -230,7 +231,7 @@ def _check_builtin_agent(module: AgentModule, env: Mapping[str, str]) -> Finding
         return Finding(module.NAME, "note", "not installed", f"to use it: {to_install('agent')}")
     if key := login_sign(module, env):
         return Finding(module.NAME, "ok", f"{__version__}; key: {key}")
-    advice = f"set {module.KEYS[0]} or another provider's, or {module.LOGIN.how}" if module.LOGIN else ""
+    advice = f"set {agents.keys(module.NAME)[0]} or another provider's, or {module.LOGIN.how}" if module.LOGIN else ""
     return Finding(module.NAME, "note", f"{__version__}; no key, so only local models work", advice)
 
 
@@ -253,7 +254,7 @@ def login_sign(module: AgentModule, env: Mapping[str, str]) -> str:
     login = module.LOGIN
     if login is None:
         return ""
-    for name in (*module.KEYS, *login.others):
+    for name in (*agents.keys(module.NAME), *login.others):
         if env.get(name):
             return f"${name}"
     home = env.get("HOME") or os.path.expanduser("~")

@@ -55,7 +55,6 @@ class CustomAgentModule:
     """The agent `name` of the settings."""
 
     INSTALL = ""
-    KEYS: tuple[str, ...] = ()
     LOGIN: Login | None = None
     SANDBOX: SandboxNeeds | None = None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph import __version__
+from ralph import __version__, agents
 from ralph.core import events
 from ralph.core.model import Outcome, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
@@ -233,7 +233,7 @@ def _watch_settings(plan: RunPlan) -> SettingsWatch:
 def _make_context(plan: RunPlan, files: RunFiles, keeper: Keeper, clock: Clock, deadline: Deadline) -> Context:
     request, env = plan.request, dict(os.environ)
     if request.issue:
-        needed = {key for choice in plan.agents for key in choice.module.KEYS}
+        needed = {key for choice in plan.agents for key in agents.keys(choice.module.NAME)}
         env = {name: value for name, value in env.items() if name not in HOST_KEYS or name in needed}
     return Context(
         root=Path(request.workspace),

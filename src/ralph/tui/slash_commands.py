@@ -134,5 +134,5 @@ def completions(line: str) -> list[tuple[str, str]]:
 
 def complete(line: str, found: Sequence[tuple[str, str]]) -> str:
     """Extend the line by the prefix that all completions share; add a space if there is only one."""
-    common = os.path.commonprefix([text for text, _ in found])
+    common = os.path.commonprefix([text for text, _ in found])  # noqa: RUF071 - of characters, as meant
     return f"{common} " if len(found) == 1 and " " not in common else max(common, line, key=len)

@@ -112,8 +112,8 @@ def test_the_board_collapses_what_does_not_fit(served: Served, scene: Make) -> N
         scene(f"c0{number:02}", goal=f"goal {number}").finish("exhausted")
     needs = column(served.get().text, "needs")
     shown, _, collapsed = needs.partition("<details")
-    assert (shown.count("<li"), collapsed.count("<li")) == (8, 13)
-    assert "13 more</summary>" in collapsed
+    assert (shown.count("<li"), collapsed.count("<li")) == (12, 9)
+    assert "9 more</summary>" in collapsed
 
 
 def test_an_ended_backlog_needs_you_until_it_is_accepted_or_dismissed(served: Served, work: WorkScene) -> None:

@@ -88,7 +88,7 @@ def _resume(run: Listed, options: Sequence[str], register: Register) -> str:
     run = control.reload(run, control.why_not_resume)
     if run.is_alive:
         return f"{nickname(run.id)} resumed" + (" without an answer" if control.unpause(run) else "")
-    _launch(["resume", run.id, "--quiet", "-C", run.facts.workspace, *options], register)
+    _start_resumed(run, options, register)
     return f"{nickname(run.id)} resumed"
 
 
@@ -110,7 +110,7 @@ def _retry(run: Listed, form: FormFields, register: Register) -> str:
     said = _command(run, ["work", "retry", key, *([note] if note else [])], register, f"{key} is retried")
     if run.is_alive:
         return said
-    _launch(["resume", run.id, "--quiet", "-C", run.facts.workspace], register)
+    _start_resumed(run, (), register)
     return f"{said}, {nickname(run.id)} resumed"
 
 
@@ -131,24 +131,23 @@ def _command(run: Listed, words: list[str], register: Register, success: str) ->
     return success
 
 
-def _launch(words: list[str], register: Register) -> str:
-    """Start a ralph command detached, so that it continues without the web UI; return the id of its run."""
+def _start_resumed(run: Listed, options: Sequence[str], register: Register) -> None:
+    """Resume a run in a process that continues without the web UI, and wait until the run is recorded as running."""
+    words = ["resume", run.id, "--quiet", "-C", run.facts.workspace, *options]
     launched = Launched.start(words, register.env)
 
-    def started_run() -> str | None:
-        code = launched.exit_code
-        found = next((run.id for run in register.runs() if launched.plays(run) and run.facts.workspace), None)
-        if code is not None and (code == 2 or not found):
+    def has_begun() -> bool | None:
+        code, is_playing = launched.exit_code, launched.plays(register.find(run.id))
+        if code is not None and (code == 2 or not is_playing):
             raise UserError(launched.error_text() or "the run ended at once")
-        return found
+        return is_playing or None
 
     try:
-        run_id = _wait_for(started_run)
+        has_begun_in_time = _wait_for(has_begun)
     finally:
         launched.hand_over()
-    if run_id is None:
+    if not has_begun_in_time:
         raise UserError("the run has not started yet", "look at the list of runs in a moment")
-    return run_id
 
 
 def _wait_for(look: Callable[[], T | None]) -> T | None:

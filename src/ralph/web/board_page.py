@@ -26,9 +26,9 @@ from ralph.web.pieces import (
     task_badge,
     text_area,
 )
-from ralph.web.watching import RunSeen, Survey, limits_of
+from ralph.web.watching import RunSeen, Survey
 
-CARDS_SHOWN, NEEDS_SHOWN = 24, 8  # per column; the rest is collapsed
+CARDS_SHOWN = 12  # per column; the rest is collapsed
 QUEUED = ("queued", "waiting", "blocked", "held")
 _LEVEL_TEXTS = {
     Level.LOOK: "This browser will see all runs on this machine.",
@@ -66,7 +66,7 @@ def pieces(survey: Survey, frame: Frame) -> dict[str, Html]:
     dismiss = post_button(f"{frame.base}dismissall", "Dismiss all") if has_several and frame.may_steer else None
     no_run = "No run is running." if survey.runs else "No runs yet: start one with `ralph loop` in a terminal."
     return {
-        "needs": section("needs", "Needs you", waiting, empty="Nothing needs you.", most=NEEDS_SHOWN, action=dismiss),
+        "needs": section("needs", "Needs you", waiting, empty="Nothing needs you.", action=dismiss),
         "running": section("running", "Running", running, empty=no_run),
         "queued": section("queued", "Queued", queued) if queued else element("section#queued", hidden=True),
         "done": section("done", "Done", ended, empty="No run has finished yet."),
@@ -74,16 +74,13 @@ def pieces(survey: Survey, frame: Frame) -> dict[str, Html]:
     }
 
 
-def section(
-    id_: str, title: str, cards: Sequence[Html], *, empty: str = "", most: int = CARDS_SHOWN, action: Html | None = None
-) -> Html:
-    """Return a column of cards; those beyond `most` are collapsed. `empty` is its text without cards, `action` a button
-    for all of them."""
+def section(id_: str, title: str, cards: Sequence[Html], *, empty: str = "", action: Html | None = None) -> Html:
+    """Return a column of cards. `empty` is its text without cards, `action` a button for all of them."""
     heading = element("h2", title, element("span.count", str(len(cards))), id=f"{id_}-title")
-    older = cards[most:]
+    older = cards[CARDS_SHOWN:]
     summary = element("summary.btn", f"{len(older)} more")
     collapsed = element("details", summary, element("ul.cards", older, role="list"), id=f"more-{id_}")
-    inner = [element("ul.cards", cards[:most], role="list"), collapsed if older else None]
+    inner = [element("ul.cards", cards[:CARDS_SHOWN], role="list"), collapsed if older else None]
     return element(
         "section",
         element("div.heading", heading, action),
@@ -150,13 +147,11 @@ def state_badge(seen: RunSeen) -> Html:
 
 def _facts(seen: RunSeen) -> Html:
     run, present = seen.run, seen.present
-    checks, cost = None, ""
+    checks = None
     if present.checks and run.facts.kind != "work":
         tone = "good" if present.checks_passed == present.checks else "bad"
         checks = element(f"span.{tone}-text", f"{present.checks_passed}/{present.checks} checks")
-    if present.cost_usd is not None:
-        cap = limits_of(run).max_cost if run.is_alive else None
-        cost = money(present.cost_usd) + (f" of {money(cap)}" if cap else "")
+    cost = "" if present.cost_usd is None else money(present.cost_usd)
     if run.is_alive:
         return facts_line(checks, cost, clock(run.facts.began, seen.now, ""))
     changed = run.facts.changed

@@ -45,7 +45,6 @@ MAX_TODO = 40
 MAX_CHAPTERS = 100
 MAX_FILE_SIZE = 1 << 20  # bytes
 FILES = {"prompt": "prompt.md", "log": "stdout.log"}
-NEAR_LIMIT = 0.8  # share of a limit from which a meter warns
 _MORE = {
     "until": "Finish when {} pass",
     "more": "{} more iterations",
@@ -158,10 +157,9 @@ def time_meter(seen: RunSeen, cap: float | None) -> Html:
 def meter(name: str, now: float, cap: float | None, *, text: object = None, cap_text: str = "", tone: str = "") -> Html:
     """Return a bar with the used share of a limit. The texts replace the plain numbers."""
     used = min(max(now / cap, 0.0), 1.0) if cap else 0.0
-    hot = " hot" if used >= NEAR_LIMIT and not tone else ""
     rects = [element("rect.rail", width="100", height="4"), element("rect.fill", width=f"{100 * used:.1f}", height="4")]
     shape = {"viewBox": "0 0 100 4", "preserveAspectRatio": "none", "aria_hidden": "true"}
-    bar = element("svg", rects, class_=f"meter {tone}{hot}", **shape)
+    bar = element("svg", rects, class_=f"meter {tone}", **shape)
     of = element("span.soft", f" of {cap_text or cap}") if cap else None
     return element("div", element("dt", name), element("dd", element("b", text or str(now)), of, bar))
 
@@ -231,8 +229,7 @@ def _todo(view: View) -> Html | None:
         class_ = one.status if one.status in ("done", "active") else None
         rows.append(element("li", sign, element("span", prose(short(one.text, 300))), class_=class_))
     done = element("span.soft", f"{sum(one.status == 'done' for one in todo)} of {len(todo)}")
-    active = short(next((one.text for one in todo if one.status == "active"), ""), 80)
-    summary = element("summary", element("h2", "Todo"), done, element("span.soft.cut.if-folded", active))
+    summary = element("summary", element("h2", "Todo"), done)
     return element("details.card.todo#todo", summary, items(rows, len(todo) - MAX_TODO), open=True)
 
 
@@ -309,12 +306,7 @@ def _chapter(chapter: PastIteration, view: View, frame: Frame) -> Html:
     ]
     used = element("span.soft.facts", " · ".join(filter(None, facts)))
     summary = element("summary", element("b", f"Iteration {number}"), tables.result(chapter), used)
-    links = [
-        element("a", "Details", href=frame.run(run.id, "iterations", number)),
-        element("a", "What it changed", href=frame.run(run.id, "diff", number)) if chapter.files else None,
-        element("a", "Prompt", href=frame.run(run.id, "iterations", number, "prompt")),
-        element("a", "Log", href=frame.run(run.id, "iterations", number, "log")),
-    ]
+    links = [element("a", "Details", href=frame.run(run.id, "iterations", number)), *_links(run.id, chapter, frame)]
     if frame.may_start and not run.is_alive and chapter.tree:
         text = f"Restore the files as they were after iteration {number}? The current files are saved first."
         rewind = button("Rewind", "danger")
@@ -324,24 +316,26 @@ def _chapter(chapter: PastIteration, view: View, frame: Frame) -> Html:
     return element("details.card.chapter", summary, inside, id=f"i{number}", data_into="chapters")
 
 
+def _links(run: str, chapter: PastIteration, frame: Frame) -> list[Html]:
+    """Return links to the prompt and the log of an iteration, and to what it changed."""
+    here = frame.run(run, "iterations", chapter.number)
+    links = [element("a", "Prompt", href=f"{here}/prompt"), element("a", "Log", href=f"{here}/log")]
+    if chapter.files:
+        links.append(element("a", "What it changed", href=frame.run(run, "diff", chapter.number)))
+    return links
+
+
 def iteration_page(run: Listed, history: RunHistory, chapter: PastIteration, frame: Frame) -> HTMLResponse:
     """Return the page with everything that happened in an iteration."""
     stream = RecentPieces(run.facts.workspace)
     for news in entries_of(run.folder.journal, chapter.number):
         stream.add(news.entry, news.event)
     number = chapter.number
-    here = frame.run(run.id, "iterations", number)
-    links = element(
-        "p.links",
-        element("a", "Prompt", href=f"{here}/prompt"),
-        element("a", "Log", href=f"{here}/log"),
-        element("a", "What it changed", href=frame.run(run.id, "diff", number)),
-    )
     note = element("p.soft", "The beginning is not shown: the log has all of it.") if stream.begin else None
     main = element(
         "main.one#main",
         element("h1", f"Iteration {number}"),
-        links,
+        element("p.links", _links(run.id, chapter, frame)),
         element("div.card.particulars", tables.result(chapter), tables.particulars(chapter, history)),
         element("h2.hidden", "What happened"),
         note,

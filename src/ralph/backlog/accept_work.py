@@ -140,7 +140,7 @@ def _make_commit(order: WorkOrder, home: Git, base: str, tip: str, files: ListFi
         blob = home.run("hash-object", "-w", "--stdin", stdin=data).decode().strip()
         blobs[os.fsencode(name)] = (b"100644", blob)
     tree = tree_with(home, merge.tree, blobs) if blobs else merge.tree
-    is_same = tree == home.run("rev-parse", f"{tip}^{{tree}}").decode().strip()
+    is_same = tree == home.tree_at(tip)
     if is_same and home.contains(tip, base):
         return tip
     return home.commit_tree(tree, (base, tip), f"Merge branch '{order.target}'", home.identity())

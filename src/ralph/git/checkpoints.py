@@ -228,10 +228,6 @@ DIFFED = ("-c", "core.bigFileThreshold=16m", "diff-tree", "-r", "--no-color", "-
 PATCH = (*DIFFED, "--patch", "--find-renames", "--src-prefix=a/", "--dst-prefix=b/")
 GENERATED = tuple(f":(top,exclude,glob)**/{folder}/**" for folder in sorted(CACHES | LIBRARIES))
 MAX_PATCHES = 32 << 20  # bytes read for all pairs together
-EMPTY_TREES = {
-    40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
-    64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
-}
 
 Pair = tuple[str, str]
 
@@ -278,11 +274,10 @@ def changed_files(git: Git, base: str, now: str) -> list[FileChange]:
 
 
 def changed_paths(git: Git, base: str, now: str) -> list[bytes]:
-    """Return the paths that differ between `base` and `now`; an empty `base` is the empty tree."""
-    before, after = tree_of(base), tree_of(now)
-    args = (*DIFFED, "-z", "--name-only", "--no-renames", before or EMPTY_TREES[len(after)], after, "--")
-    with look_at_objects(git, after) as look:
-        return look.run(*args).split(b"\0")[:-1]
+    """Return the paths that differ between `base` and `now`, or all paths if `base` is empty."""
+    command = (*DIFFED, "--no-renames", tree_of(base)) if base else ("ls-tree", "-r", "--full-tree")
+    with look_at_objects(git, tree_of(now)) as look:
+        return look.run(*command, "-z", "--name-only", tree_of(now)).split(b"\0")[:-1]
 
 
 def changes_between(git: Git, pairs: Sequence[Pair]) -> dict[Pair, list[FileChange]]:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ralph.core.text import head, short
 from ralph.errors import UserError
-from ralph.files import make_folder, read_given, remove_tree, replace_file, state_folder, temporary_folder, write_file
+from ralph.files import make_folder, read_given, replace_file, state_folder, temporary_folder, write_file
 from ralph.process.process import Process
 from ralph.process.program import Command, own_program, search_path
 from ralph.process.signals import Cancelled, Deadline
@@ -116,11 +116,8 @@ class Git(Struct, frozen=True, kw_only=True):
     @property
     def common_dir(self) -> str:
         """The folder with objects, refs and settings, which linked worktrees share."""
-        try:
-            name = read_name(os.path.join(self.git_dir, "commondir")).removesuffix("\n")
-        except OSError:
-            return self.git_dir
-        return os.path.normpath(os.path.join(self.git_dir, name))
+        name = read_line(os.path.join(self.git_dir, "commondir"))
+        return os.path.normpath(os.path.join(self.git_dir, name)) if name else self.git_dir
 
     @property
     def scope(self) -> tuple[str, ...]:
@@ -182,6 +179,10 @@ class Git(Struct, frozen=True, kw_only=True):
         """Return the commit that a name such as HEAD or refs/heads/main points to; empty if it doesn't exist."""
         result = self.try_run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         return result.out.decode().strip() if result.code == 0 else ""
+
+    def tree_at(self, commit: str) -> str:
+        """Return the tree of a commit."""
+        return self.run("rev-parse", f"{commit}^{{tree}}").decode().strip()
 
     def commit_tree(
         self, tree: str, parents: Iterable[str], message: str, identity: Mapping[str, str] = RALPH_IDENTITY
@@ -288,15 +289,10 @@ def _top_of(place: str, git_dir: str) -> str:
 MAX_NAME = 4096 + len("gitdir: \n")  # bytes; no path is longer
 
 
-def read_name(path: str) -> str:
-    """Return the content of one of git's small files, up to the first NUL."""
-    return os.fsdecode(read_given(path, MAX_NAME).partition(b"\0")[0])
-
-
 def read_line(path: str) -> str:
-    """Return the stripped content of one of git's small files; empty if it cannot be read."""
+    """Return the stripped content of one of git's small files, up to the first NUL; empty if it cannot be read."""
     try:
-        return read_name(path).strip()
+        return os.fsdecode(read_given(path, MAX_NAME).partition(b"\0")[0]).strip()
     except OSError:
         return ""
 
@@ -304,14 +300,7 @@ def read_line(path: str) -> str:
 def git_dir_of(worktree: str) -> str:
     """Return the git folder of a working tree: where its HEAD and index are."""
     mark = os.path.join(worktree, ".git")
-    if os.path.isdir(mark):
-        return mark
-    try:
-        return os.path.join(worktree, read_name(mark).removeprefix("gitdir:").strip())
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise UserError(f"cannot read {mark}: {error.strerror}", "remove that worktree: git worktree remove") from None
+    return os.path.join(worktree, read_line(mark).removeprefix("gitdir:").strip() or ".git")
 
 
 def require_git(workspace: Path, deadline: Deadline | None = None) -> Git:
@@ -360,11 +349,6 @@ LOOK_ENVIRONMENT = {
 def look_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
     """Return where a run keeps its private git folder and index."""
     return os.path.join(state_folder(env, "look"), run_id)
-
-
-def remove_look_folder(run_id: str, env: Mapping[str, str] = os.environ) -> None:
-    with suppress(OSError):
-        remove_tree(look_folder(run_id, env))
 
 
 class PrivateGitFolder(Struct, frozen=True):

@@ -122,7 +122,7 @@ def merge_commits(git: Git, ours: str, theirs: str) -> Merge:
 
 def make_candidate(git: Git, base: str, branches: Sequence[Branch], reserved: Reserved, work: str) -> Candidate:
     """Make one commit on `base` that merges the branches in their order, without those that conflict."""
-    ours, tree = base, _tree_of(git, base)
+    ours, tree = base, git.tree_at(base)
     roots = (*reserved.lists, *reserved.settings)
     own = _entries(git, base, roots)
     last = branches[-1].key if branches else ""
@@ -189,17 +189,9 @@ def _entries(git: Git, commit: str, roots: Sequence[str]) -> dict[bytes, TreeEnt
     return {path: (about.split()[0], about.split()[2].decode()) for about, _, path in rows}
 
 
-def _tree_of(git: Git, commit: str) -> str:
-    return git.run("rev-parse", f"{commit}^{{tree}}").decode().strip()
-
-
-def has_same_files(git: Git, one: str, other: str) -> bool:
-    return _tree_of(git, one) == _tree_of(git, other)
-
-
 def commit_nothing(git: Git, tip: str, message: str) -> str:
     """Return a commit on `tip` that changes no file, with which a branch can be moved so that others notice."""
-    return git.commit_tree(_tree_of(git, tip), (tip,), message)
+    return git.commit_tree(git.tree_at(tip), (tip,), message)
 
 
 def _message(tried: Sequence[Branch], work: str) -> str:

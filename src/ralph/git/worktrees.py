@@ -136,8 +136,7 @@ def commit_all(worktree: Worktree, message: str, runner: Runner | None = None) -
     before = git.resolve("HEAD")
     env = {**git.identity(), "GIT_DIR": git.git_dir, "GIT_WORK_TREE": git.root}
     for _ in range(2):  # a lock that a killed git left is removed before the second attempt
-        with suppress(FileNotFoundError):
-            remove_stale_locks(git, worktree.ref)
+        remove_stale_locks(git, worktree.ref)
         result = commit_with_git(
             ("git", *PINNED_SETTINGS),
             message,
@@ -316,7 +315,7 @@ def is_own(worktree: Worktree) -> bool:
     try:
         kept = registered_git_dir(worktree)
         return bool(kept) and not os.path.islink(worktree.path) and os.path.samefile(git_dir_of(worktree.path), kept)
-    except (OSError, UserError):
+    except OSError:
         return False
 
 
@@ -443,6 +442,5 @@ def _equals_commit(git: Git, commit: str) -> bool:
     with temporary_folder() as folder:
         index = PrivateIndex(git, folder)
         seen = index.tree()
-        tree = git.run("rev-parse", f"{commit}^{{tree}}").decode().strip()
         has_more = index.left_out or any(name.endswith("/") for name in index.nested)
-        return (head_of(seen), tree_of(seen)) == (commit, tree) and not has_more
+        return (head_of(seen), tree_of(seen)) == (commit, git.tree_at(commit)) and not has_more

@@ -126,7 +126,7 @@ def accept_run(
                 commit, checks = candidate, _check_again(run, tree, inside)
                 if squash:
                     commit = _squash(run, request, tree, inside, candidate=candidate, base=base, text=message)
-                    if not merging.has_same_files(home, commit, candidate):  # the hook changed files
+                    if home.tree_at(commit) != home.tree_at(candidate):  # the hook changed files
                         worktrees.check_out(tree, commit)
                         checks = _check_again(run, tree, inside)
                 if request.settings.exams:

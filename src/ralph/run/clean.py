@@ -17,7 +17,7 @@ from ralph.core.text import nickname
 from ralph.errors import UserError
 from ralph.files import AT_WORK, DEMO, DEMO_EXAM, remove_tree, state_folder
 from ralph.git import worktrees
-from ralph.git.client import Git, remove_look_folder
+from ralph.git.client import Git, look_folder
 from ralph.git.locks import update_refs
 from ralph.git.worktrees import Worktree
 from ralph.run.accept import repository_of_run
@@ -140,4 +140,5 @@ def _forget(run_id: str) -> None:
     with suppress(OSError):
         os.unlink(f"{state_folder(os.environ, 'runs')}/{run_id}")
     remove_orders(run_id)
-    remove_look_folder(run_id)
+    with suppress(OSError):
+        remove_tree(look_folder(run_id))

@@ -136,7 +136,7 @@ class Tuning:
         """Commit an attempt that is kept to the run's branch, and restore the best version's files. Can be repeated."""
         if gains.is_kept(iteration) and run.start and iteration.tree:
             git, tree = self._home, tree_of(iteration.tree)
-            if git.run("rev-parse", f"{self._best}^{{tree}}").decode().strip() != tree:
+            if git.tree_at(self._best) != tree:
                 message = f"{gains.commit_subject(iteration, run.start.metric)}\n\n{clean(run.goal[:2000])}\n"
                 self._best = git.commit_tree(tree, (self._best,), message, git.identity())
         self._restore()

@@ -102,18 +102,14 @@ def stop(values: Values, words: list[str]) -> int:
 def cancel(values: Values, words: list[str]) -> int:
     """End a loop at once."""
     root, everything = str(folder_of(values)), bool(values.get("all"))
-    active = [loop for loop in loops.list_loops(root) if loop.status == loops.ACTIVE]
-    named = _session(values)
-    chosen = active if everything else [loop for loop in active if loop.session == named]
-    if not chosen and not named and not everything:
-        if len(active) > 1:
-            raise UserError("several loops are active here", "name one with --session ID, or give --all")
-        chosen = active
-    if not chosen:
-        raise UserError(
-            f"no loop is active in {root}" + (f" in session {named}" if named else ""), "`ralph hook status` lists all"
-        )
-    for loop in chosen:
+    named = "" if everything else _session(values)
+    active = [loop for loop in loops.list_loops(root) if loop.status == loops.ACTIVE and named in ("", loop.session)]
+    if not active:
+        where = f"{root} in session {named}" if named else root
+        raise UserError(f"no loop is active in {where}", "`ralph hook status` lists all")
+    if len(active) > 1 and not named and not everything:
+        raise UserError("several loops are active here", "name one with --session ID, or give --all")
+    for loop in active:
         with locked(Path(root, loops.FOLDER)):
             if loop.is_active():
                 starting.cancel(loop)

@@ -22,7 +22,7 @@ from ralph.settings.detect_checks import installed_checks
 from ralph.settings.load import load, merge, normalize
 from ralph.settings.read import read_file
 from ralph.settings.schema import Settings
-from ralph.store.folder import cannot_write, prepare
+from ralph.store.folder import prepare, report_write_errors
 
 ACTIONS = get_args(FailAction)
 NONE = "-"  # no check, although one was found
@@ -103,10 +103,8 @@ def initialize(workspace: Path, dialog: Dialog) -> None:
     dialog.say("\n" + data.decode(), end="")
     folder = prepare(workspace)
     for path, content in {settings: data, folder / SCHEMA_FILE: schema_text("settings").encode()}.items():
-        try:
+        with report_write_errors(path):
             replace_file(path, content)
-        except OSError as error:
-            raise cannot_write(path, error) from None
     dialog.say("\nSettings written to .ralph/settings.json")
     dialog.say(f'Next: ralph {"loop" if answers["checks"] else "run"} "your goal"')
     with suppress(UserError):  # no bubblewrap

@@ -33,7 +33,7 @@ from ralph.process.program import DetachedProcess
 from ralph.process.signals import Interrupt, ignore_ctrl_c
 from ralph.run import command_options
 from ralph.settings.detect_checks import installed_checks
-from ralph.store.folder import cannot_write, prepare, remember_red, seen_red
+from ralph.store.folder import prepare, remember_red, report_write_errors, seen_red
 
 OUTPUT = "PLAN.md"
 CHOICES = "[a]ccept, [e]dit, [t]ell it what to change, [l]eave: "
@@ -228,10 +228,8 @@ class Planning:
         save_plan(plan, self.draft)
 
     def _write(self, plan: Plan) -> int:
-        try:
+        with report_write_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(self.path, error) from None
         save_plan(plan, self.path)
         with suppress(OSError):
             self.draft.unlink(missing_ok=True)

@@ -26,7 +26,7 @@ from ralph.run.checks import Checks
 from ralph.run.context import Context
 from ralph.run.copies import open_check_sandbox
 from ralph.settings import CheckCommand, Settings
-from ralph.store.folder import RunFolder, cannot_write, new_run_id, prepare
+from ralph.store.folder import RunFolder, new_run_id, prepare, report_write_errors
 
 MAX_BYTES = 1 << 20
 GOAL = """\
@@ -188,11 +188,9 @@ def load_plan(path: Path) -> Plan:
 def save_plan(plan: Plan, path: Path) -> None:
     """Write the plan, unless the file already has this content."""
     data = encode_file(plan.text)
-    try:
+    with report_write_errors(path):
         if not path.exists() or read_given(path) != data:
             replace_file(path, data)
-    except OSError as error:
-        raise cannot_write(path, error) from None
 
 
 MAX_TURNS = 3

@@ -5,7 +5,7 @@ from pathlib import Path
 from ralph.core import events
 from ralph.core.secrets import Redactor
 from ralph.process.keeper import Keeper
-from ralph.process.signals import Interrupt
+from ralph.process.signals import Deadline, Interrupt
 from ralph.run.context import Context
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder
@@ -21,7 +21,7 @@ def test_a_log_that_cannot_be_written_and_a_process_that_survives_are_reported(t
             settings=Settings(),
             folder=folder,
             keeper=keeper,
-            interrupt=interrupt,
+            deadline=Deadline(interrupt),
             tell=lambda *happened: told.extend(happened),
             env={},
             redact=Redactor(),

@@ -112,7 +112,7 @@ def test_settings_can_name_a_rule_that_is_installed_with_ralph(
         ("my_rules:broken", "is not a function"),
         ("my_rules:raises", "no weather report"),
         ("my_rules:missing", "cannot import my_rules:missing"),
-        ("no_such_package:rule", "no such package is installed with ralph"),
+        ("no_such_package:rule", "cannot import no_such_package:rule: ModuleNotFoundError"),
         ("my_rules", "names no rule"),
     ],
 )

@@ -11,7 +11,7 @@ from tests.conftest import Result
 from ralph import agents
 from ralph.agents.protocol import Choice, SandboxNeeds
 from ralph.process.keeper import Keeper
-from ralph.process.signals import Interrupt
+from ralph.process.signals import Deadline, Interrupt
 from ralph.run.context import Context
 from ralph.run.sandboxing import sandbox_request
 from ralph.sandbox import mounts
@@ -59,7 +59,7 @@ def test_the_state_of_an_agent_is_writable_except_its_settings(
         settings=Settings(),
         folder=RunFolder(workspace / ".ralph", "r"),
         keeper=Keeper(),
-        interrupt=Interrupt(),
+        deadline=Deadline(Interrupt()),
         env=env,
     )
     view = find_view(sandbox_request(context, [choice]))

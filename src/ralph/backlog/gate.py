@@ -293,7 +293,7 @@ def make_gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, int
         settings=replace(work.settings, keep_children=False),
         folder=marked,
         keeper=keeper,
-        interrupt=interrupt,
+        deadline=Deadline(interrupt),
         env=env,
     )
     numbers = iter(range(1, 1 << 30))

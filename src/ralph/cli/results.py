@@ -345,7 +345,6 @@ def prove(values: Values, words: list[str]) -> int:
             settings=replace(request.settings, grace=0.0),  # a proof that is interrupted is worth nothing
             folder=run.folder,
             keeper=keeper,
-            interrupt=interrupt,
             tell=make_screen(sys.stderr, live=False),
             deadline=deadline,
         )

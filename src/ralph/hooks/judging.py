@@ -279,7 +279,6 @@ def _context(
         settings=settings,
         folder=folder,
         keeper=keeper,
-        interrupt=interrupt,
         tell=tell,
         redact=redact,
         clock=Clock(max_time=settings.max_time, before=max(0.0, time.time() - loop.started)),

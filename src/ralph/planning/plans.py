@@ -21,7 +21,7 @@ from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.files import read_given, read_head, replace_file
 from ralph.process.keeper import Keeper
-from ralph.process.signals import Interrupt
+from ralph.process.signals import Deadline, Interrupt
 from ralph.run.checks import Checks
 from ralph.run.context import Context
 from ralph.run.copies import open_check_sandbox
@@ -314,7 +314,7 @@ def try_checks(
         settings=replace(settings, check_timeout=limit, fail_fast=False, keep_children=False),
         folder=RunFolder(prepare(workspace), new_run_id(time.time())),
         keeper=keeper,
-        interrupt=interrupt,
+        deadline=Deadline(interrupt),
     )
     with open_check_sandbox(context) as opened:
         checks = Checks(opened, [CheckCommand(command) for command in commands]).run(0)

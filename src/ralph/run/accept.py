@@ -118,7 +118,6 @@ def accept_run(
                 settings=replace(request.settings, fail_fast=False, grace=0.0, keep_children=False),
                 folder=run.folder,
                 keeper=keeper,
-                interrupt=interrupt,
                 tell=tell,
                 deadline=deadline,
             )

@@ -60,7 +60,7 @@ class Context(Struct, frozen=True, kw_only=True):
     settings: Settings
     folder: RunFolder
     keeper: Keeper
-    interrupt: Interrupt
+    deadline: Deadline
     tell: events.TellAll = lambda *happened: None
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     redact: Redactor = field(default_factory=lambda: Redactor(secret_values(os.environ)))
@@ -70,7 +70,10 @@ class Context(Struct, frozen=True, kw_only=True):
     sandbox: Sandbox | None = None
     writable: tuple[str, ...] = ()
     looks_only: bool = False
-    deadline: Deadline | None = None
+
+    @property
+    def interrupt(self) -> Interrupt:
+        return self.deadline.interrupt
 
     @property
     def home(self) -> Path:

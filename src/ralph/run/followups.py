@@ -235,7 +235,7 @@ def make_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
             command = context.sandboxed(command)
         if not command.sandboxed:
             without_hooks = NO_HOOKS if context.sandbox else ()
-            program = own_program(words[0], context.deadline.untrusted if context.deadline else ()) or words[0]
+            program = own_program(words[0], context.deadline.untrusted) or words[0]
             command = replace(command, argv=(program, *without_hooks, *words[1:]))
         timeout = min(scm.TASK_TIMEOUT, max(context.clock.time_left(), MIN_COMMIT_TIME))
         try:

@@ -241,7 +241,7 @@ def _make_context(plan: RunPlan, files: RunFiles, keeper: Keeper, clock: Clock, 
         settings=request.settings,
         folder=files.folder,
         keeper=keeper,
-        interrupt=deadline.interrupt,
+        deadline=deadline,
         tell=files.teller,
         env=env,
         redact=files.redact,
@@ -249,7 +249,6 @@ def _make_context(plan: RunPlan, files: RunFiles, keeper: Keeper, clock: Clock, 
         task=plan.place.task,
         writable=plan.place.writable,
         looks_only=request.looks_only,
-        deadline=deadline,
     )
 
 
@@ -333,8 +332,7 @@ def _enter_sandbox(plan: RunPlan, context: Context, stack: ExitStack) -> Context
     """Open the run's sandbox, if it has one. From then on ralph runs no program from where the agent can write."""
     if not context.settings.sandbox.enabled:
         return context
-    if context.deadline:
-        context.deadline.untrusted = (str(context.root), context.workspace)
+    context.deadline.untrusted = (str(context.root), context.workspace)
     return replace(context, sandbox=stack.enter_context(open_run_sandbox(context, plan.agents)))
 
 
@@ -347,7 +345,7 @@ def _begin(plan: RunPlan, context: Context, worktree: Worktree | None, stack: Ex
     if story is None or story.started is None:
         run = Run(id=plan.id, goal=request.title, base_tree=trees.begin())
     else:
-        if not settings.keep_children and context.deadline:
+        if not settings.keep_children:
             kill_run(plan.id, time_left=context.deadline.remaining)
         trees.begin(story.run.base_tree, story.run.last.number if story.run.last else 0)
         run = story.resumed()

@@ -145,9 +145,6 @@ def _import_rule(path: str, workspace: Path) -> Rule:
         rule = getattr(import_module(module), name)
     except UserError:
         raise
-    except ModuleNotFoundError as error:
-        said = f"rules: cannot import {path}: no such package is installed with ralph: {error.name}"
-        raise UserError(said, hint) from None
     except Exception as error:  # noqa: BLE001 - a user's module may fail in any way
         raise UserError(f"rules: cannot import {path}: {type(error).__name__}: {error}", hint) from None
     if not callable(rule):

@@ -222,10 +222,11 @@ def waiting(task: Any, agent: Agent, pipe: Pipe, mark: Any) -> Callable[..., tup
 
 
 def test_no_child_outlives_a_keeper_that_is_killed_during_the_wait(task: Any, waiting: Any, mark: Any) -> None:
-    process, keeper = waiting("--poll-interval", "0.1")
+    process, keeper = waiting()
     os.kill(keeper, signal.SIGKILL)
+    process.send_signal(signal.SIGTERM)
     process.communicate()
-    assert process.returncode == 2
+    assert process.returncode == 130
     assert mark.bearers() == []
     assert {run.status for run in task.children()} <= {"stopped", "failed"}
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from json import dumps, loads
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from msgspec import Struct, ValidationError, convert, to_builtins
 
@@ -29,7 +30,6 @@ MAX_NAME = 200
 HOOK_TIMEOUT = 6 * 3600.0  # seconds that a host gives the hook: checks may be slow, and each has its own timeout
 SESSION_VARIABLES = ("CLAUDE_CODE_SESSION_ID", "GEMINI_SESSION_ID")
 PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR")
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 
 
 class Unreadable(Exception):
@@ -113,8 +113,7 @@ def find(session: str, places: Iterable[str]) -> str | None:
 
 def file_name(session: str) -> str:
     """Return the file name for a session: its id, with unusual characters as %XX."""
-    data = session.encode("utf-8", "surrogatepass")
-    return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in data) + ".json"
+    return quote(session.encode("utf-8", "surrogatepass"), safe="") + ".json"
 
 
 def loop_file(root: str, session: str) -> str:

@@ -5,7 +5,6 @@ parallel.
 """
 
 import os
-import select
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -165,12 +164,6 @@ class Keeper:
         if received is None:
             raise KeeperLost
         return received[0]
-
-    @property
-    def is_lost(self) -> bool:
-        poll = select.poll()
-        poll.register(self._channel, 0)
-        return any(event & select.POLLHUP for _, event in poll.poll(0))
 
     def replace(self) -> UserError:
         """Kill what a lost keeper left, and start a new keeper. Return the error that ends the run: without its keeper

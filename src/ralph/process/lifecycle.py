@@ -375,10 +375,7 @@ _unkept: set[ProcessLifecycle] = set()  # running without a keeper
 def kill_running_commands() -> None:
     """Kill the programs without a keeper that other threads wait for. git has a moment to remove its lock files."""
     kill_at = time.monotonic() + URGENT_TIME
-    give_up_at = kill_at + 2 * URGENT_TIME
-    is_last = False
-    while _unkept and not is_last:
-        is_last = time.monotonic() >= give_up_at
+    while _unkept and time.monotonic() < kill_at + 2 * URGENT_TIME:
         for process in list(_unkept):
             process.send_signals(signal.SIGTERM if time.monotonic() < kill_at else signal.SIGKILL)
         with suppress(KeyboardInterrupt):

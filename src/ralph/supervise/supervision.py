@@ -98,10 +98,10 @@ class SupervisedRun:
             parts = replace(parts, compose=lambda run, notes: _explain(self.task, compose(run, notes), done))
         has_other_claims = len(files) < len(self._settings.until)
         workspace = TaskWorkspace(parts.workspace, self.task, context.tell, has_other_claims)
-        return replace(parts, workspace=workspace, wait=self._wait_for_others(parts.wait, context.keeper))
+        return replace(parts, workspace=workspace, wait=self._wait_for_others(parts.wait))
 
-    def _wait_for_others(self, sleep: Callable[[Wait, Run], None], keeper: Keeper) -> Callable[[Wait, Run], None]:
-        """Wrap `sleep`: report which child runs the task waits for, and notice when a child run or the keeper dies."""
+    def _wait_for_others(self, sleep: Callable[[Wait, Run], None]) -> Callable[[Wait, Run], None]:
+        """Wrap `sleep`: report which child runs the task waits for, and notice when one of them dies."""
 
         def wait(requested: Wait, run: Run) -> None:
             children = run.seen.children
@@ -110,8 +110,6 @@ class SupervisedRun:
                 self._announcer.post("INFO", f"waiting for {count} to complete: {', '.join(children)}")
             self._awaited = children or self._awaited
             sleep(requested, run)
-            if keeper.is_lost:
-                raise keeper.replace()
             if self._awaited:
                 self._fail_dead_runs()
 

@@ -197,13 +197,10 @@ def _show_existing(workspace: Path, dialog: Dialog) -> None:
     dialog.say(f"Loaded from .ralph/settings.json{overlay}")
 
 
-KINDS = ("settings", "events")
-
-
 @command(words="settings|events")
 def schema(values: Values, words: list[str]) -> int:
     """Print the JSON Schema of the settings file or of the events."""
-    if len(words) != 1:
+    if words not in (["settings"], ["events"]):
         raise UserError("no schema named", "ralph schema settings, or ralph schema events")
     print(schema_text(words[0]), end="")
     return 0
@@ -211,8 +208,6 @@ def schema(values: Values, words: list[str]) -> int:
 
 def schema_text(kind: str) -> str:
     """Return the JSON Schema of `settings` or `events`, indented."""
-    if kind not in KINDS:
-        raise UserError(f"no such schema: {kind}", f"the schemas are {' and '.join(KINDS)}")
     schema = settings_schema() if kind == "settings" else events_schema()
     return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
 

@@ -238,9 +238,8 @@ def completion(values: Values, words: list[str]) -> int:
 
     ralph completion fish > ~/.config/fish/completions/ralph.fish
     """
-    if len(words) != 1 or words[0] not in ("bash", "zsh", "fish"):
+    shell = get_completion_class(" ".join(words))
+    if shell is None:
         raise UserError("no shell named", "ralph completion bash, zsh or fish")
-    shell = get_completion_class(words[0])
-    assert shell is not None
     print(shell(click.Command("ralph"), {}, "ralph", COMPLETE_VARIABLE).source())
     return 0

@@ -34,6 +34,7 @@ from ralph.run.clean import Leftover, find_leftovers, remove_leftovers
 from ralph.run.context import Context
 from ralph.run.options import Option
 from ralph.run.prove import ProofInterrupted, prove_change
+from ralph.sandbox.mounts import is_inside
 from ralph.settings import parse_duration
 from ralph.settings.trust import difference_in
 from ralph.settings.trust import trust as accept_settings
@@ -69,7 +70,9 @@ def report(values: Values, words: list[str]) -> int:
         data = as_json(history_now(run))
     else:
         history = history_now(run)
-        exams = load_exam_outputs(run.id) if _is_outside(target, run) else []
+        # Agents may find a file in the workspace, so it doesn't contain the output of exams.
+        is_hidden = target == "-" or (target and not is_inside(os.path.realpath(target), [run.facts.workspace]))
+        exams = load_exam_outputs(run.id) if is_hidden else []
         data = html(history, evidence_of(run.folder, history, os.environ), exams).encode()
     if target == "-":
         sys.stdout.buffer.write(data)
@@ -88,12 +91,6 @@ def report(values: Values, words: list[str]) -> int:
     if values.get("open") and not webbrowser.open(path.absolute().as_uri()):
         raise UserError("no browser found", f"open {path} yourself, or set BROWSER")
     return 0
-
-
-def _is_outside(target: str, run: Listed) -> bool:
-    """Whether the report goes to standard output or to a file outside the workspace, where agents don't find it."""
-    is_inside = f"{os.path.realpath(target)}/".startswith(f"{run.facts.workspace}/")
-    return target == "-" or (bool(target) and not is_inside)
 
 
 TONES = {"+": "green", "-": "red", "@": "cyan"}

@@ -80,16 +80,12 @@ POLL_INTERVAL = 0.1  # seconds
 def logs(values: Values, words: list[str]) -> int:
     """Print what a run printed on its screen; with -f, continue with what it prints next."""
     run = one_run(values, words)
-    follows = bool(values.get("follow"))
-    lines = _lines(run, follows)
+    lines = _lines(run, follows=bool(values.get("follow")))
     if values.get("json"):
-        out = sys.stdout.buffer
         for line in lines:
             if decode_entry(line) is not None:  # not a line that was cut off
-                out.write(escaped(line))  # an agent can write to the journal as well
-                if follows:
-                    out.flush()
-        out.flush()
+                sys.stdout.buffer.write(escaped(line))  # an agent can write to the journal as well
+                sys.stdout.buffer.flush()
         return 0
     if run.facts.kind == "work":
         return _log_of_work(lines, bool(values.get("timestamps")))

@@ -12,7 +12,7 @@ from ralph.core.progress import MeasuredCheck, ProgressStep, best_step, measure,
 from ralph.core.state import after
 from ralph.core.text import clean, head, short
 from ralph.core.work_events import WorkStarted
-from ralph.history.run_history import AskedQuestion, CheckResult, PastIteration, ReviewResult, RunHistory
+from ralph.history.run_history import AskedQuestion, CheckResult, PastIteration, RunHistory
 from ralph.history.work_history import board_after, todo_of
 
 ANSWER_SHOWN = 1500
@@ -242,13 +242,7 @@ def _fill(past: PastIteration, record: Iteration, at: float, root: str) -> None:
     past.failure = short(turn.failure.reason, 500) or turn.failure.kind if turn.failure else ""
     past.checks = [_check_result(check, check.duration, root) for check in record.checks]
     past.reviews = [
-        ReviewResult(
-            short(review.name, 80),
-            review.passed,
-            short(review.agent, 80),
-            changes=short(review.changes, 500),
-            problem=short(review.problem, 500),
-        )
+        (short(review.agent or review.name, 80), review.passed, short(review.problem or review.changes, 500))
         for review in record.reviews
     ]
     past.exams = [(short(exam.name, 200), exam.passed) for exam in record.exams]

@@ -29,21 +29,11 @@ class CheckResult(Struct, kw_only=True):
     log: str = ""
 
 
-class ReviewResult(Struct):
-    """One review of one iteration. `changes` are those that it asks for; `problem` says why there is no verdict."""
-
-    name: str
-    passed: bool
-    agent: str = ""
-    changes: str = ""
-    problem: str = ""
-
-
 class PastIteration(Struct, kw_only=True):
     """One iteration.
 
     - `refused` are the objections to its claim.
-    - `exams` are names with whether they passed.
+    - `reviews` are reviewers with whether they approved, and why not. `exams` are names with whether they passed.
     - `files` is None if unknown.
     - `is_whole`: it finished.
     - `is_accepted`: the run ended with it as done.
@@ -68,7 +58,7 @@ class PastIteration(Struct, kw_only=True):
     checks: list[CheckResult] = []
     is_checked: bool = True
     refused: list[Refusal] = []
-    reviews: list[ReviewResult] = []
+    reviews: list[tuple[str, bool, str]] = []
     exams: list[tuple[str, bool]] = []
     restored: list[str] = []
     told: list[str] = []

@@ -94,7 +94,7 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
         ("Checks", element("div.card.scroll", scores, tabindex="0") if scores else None),
         ("Proof", tables.proof(history)),
         ("Claims that were refused", tables.refusals(history)),
-        ("Questions and notes", tables.talk(history)),
+        ("Questions", tables.questions(history)),
         ("Files changed", tables.files(history)),
         ("Each iteration", details),
     ]

@@ -28,7 +28,6 @@ from ralph.show.words import (
     happened,
     how_it_failed,
     nickname,
-    progress_words,
     proof_sentence,
     sentence_case,
 )
@@ -111,55 +110,26 @@ def score(history: RunHistory, anchor: str) -> Html | None:
     rows = [element("tr", element("th.soft", "Iteration", scope="row"), heads)]
     marks = [_verdicts(one) for one in past]
     for name in list(dict.fromkeys((*history.check_names, *history.checked)))[:MAX_ROWS]:
-        rows.append(_score_row(element("code", short(name, 60)), [of.get(name) for of in marks], name))
-    if any(one.step for one in past):
-        rows.append(_score_row("Progress", [_progress_mark(one, history) for one in past]))
-    if any(one.refused or one.is_accepted for one in past):
-        rows.append(_score_row("Claims done", [_claim_mark(one) for one in past]))
-    caption = element("caption.hidden", "Checks, progress and claims of each iteration")
+        head = element("th", element("code", short(name, 60)), scope="row", title=name)
+        rows.append(element("tr", head, [element("td", of.get(name)) for of in marks]))
+    caption = element("caption.hidden", "Checks of each iteration")
     return element("table.score", caption, element("tbody", rows))
-
-
-def _score_row(name: object, marks: Sequence[Html | None], title: str = "") -> Html:
-    class_ = None if title else "soft"
-    head = element("th", name, scope="row", title=title or None, class_=class_)
-    return element("tr", head, [element("td", one) for one in marks])
 
 
 def mark(tone: str, sign: str, meaning: str) -> Html:
     return element(f"span.mark.{tone}", sign, title=meaning, role="img", aria_label=meaning)
 
 
-def _progress_mark(one: PastIteration, history: RunHistory) -> Html | None:
-    said = progress_words(one, history)
-    if not said or one.step is None:
-        return None
-    sign = "★" if one.number == history.best else "▲" if one.step.gain else "–"
-    return mark("good" if one.step.gain else "calm", sign, said)
-
-
-def _claim_mark(one: PastIteration) -> Html | None:
-    if one.refused:
-        return mark("bad", "⊘", f"refused: {one.refused[0].reason}")
-    return mark("good", "✓", "accepted") if one.is_accepted else None
-
-
 def refusals(history: RunHistory) -> Html | None:
     return table(refusal_columns(history)) if history.refused_claims else None
 
 
-def talk(history: RunHistory) -> Html | None:
-    """Return questions, answers and notes."""
-    asked = [("agent", question.text) for question in history.questions]
-    answers = [question.answer or "not answered" for question in history.questions]
-    answered = {*answers}
-    told = [(one.number, text) for one in history.iterations for text in one.told if text not in answered]
+def questions(history: RunHistory) -> Html | None:
     columns = [
-        Column("Who", [*(who for who, _ in asked), *(f"you, iteration {number}" for number, _ in told)]),
-        Column("What", [*(text for _, text in asked), *(text for _, text in told)], kind=".wrap"),
-        Column("Answer", [*answers, *("" for _ in told)], kind=".wrap"),
+        Column("The agent asked", [question.text for question in history.questions], kind=".wrap"),
+        Column("Answer", [question.answer or "not answered" for question in history.questions], kind=".wrap"),
     ]
-    return table(columns) if asked or told else None
+    return table(columns) if history.questions else None
 
 
 def files(history: RunHistory) -> Html | None:

@@ -20,7 +20,6 @@ from ralph.show.words import (
     cost,
     count,
     cut,
-    describe_review,
     duration,
     ending_reason,
     from_home,
@@ -269,6 +268,7 @@ def iteration_details(one: PastIteration, history: RunHistory, marks: Marks = GL
         lines = "binary" if file.added is None else f"+{file.added} -{file.deleted}"
         files.append(f"{file.status} {short(file.path, 300)} {lines}")
     refusals = [f"{refusal.claim} refused by {refusal.gate}: {refusal.reason}" for refusal in one.refused]
+    reviews = [f"{by} approved" if passed else f"{by} did not approve: {why}" for by, passed, why in one.reviews]
     details = [
         ("You said", "\n".join(one.told)),
         ("Agent", one.agent),
@@ -278,7 +278,7 @@ def iteration_details(one: PastIteration, history: RunHistory, marks: Marks = GL
         ("Exams", "\n".join(signed(passed, name) for name, passed in one.exams)),
         ("Claim refused", few_lines(refusals)),
         ("Progress", progress_words(one, history)),
-        ("Reviews", "\n".join(map(describe_review, one.reviews))),
+        ("Reviews", "\n".join(reviews)),
         ("Restored", ", ".join(one.restored)),
         ("Source control", "\n".join(signed(ok, f"{task} {detail}") for task, ok, detail in one.scm)),
         ("Files", few_lines(files)),

@@ -16,7 +16,7 @@ from ralph.core.text import listed, plural, short
 from ralph.core.text import money as money
 from ralph.core.text import nickname as nickname
 from ralph.history.overview import RunNow
-from ralph.history.run_history import CheckResult, PastIteration, ReviewResult, RunHistory
+from ralph.history.run_history import CheckResult, PastIteration, RunHistory
 
 MAX_NUMBER = 10**15  # a forged journal may hold any number
 
@@ -152,14 +152,6 @@ def happened(one: PastIteration) -> str:
     if one.result == "refused":
         return f"claim refused: {', '.join(dict.fromkeys(refusal.gate for refusal in one.refused))}"
     return "not finished" if one.result == "unfinished" else one.result
-
-
-def describe_review(review: ReviewResult) -> str:
-    """Return what a review said, in a line: `codex approved`."""
-    by = review.agent or review.name
-    if review.problem:
-        return f"no review by {by}: {review.problem}"
-    return f"{by} approved" if review.passed else f"{by} asked for changes: {review.changes}"
 
 
 def progress_words(one: PastIteration, history: RunHistory) -> str:

@@ -12,14 +12,8 @@ from ralph.core.events import Notice
 from ralph.core.text import listed, tail
 from ralph.errors import UserError
 from ralph.files import remove_tree
+from ralph.git import worktree_setup
 from ralph.git.client import Git
-from ralph.git.worktree_setup import (
-    check_out_copy,
-    copy_included_files,
-    init_submodules,
-    is_prepared,
-    mark_prepared,
-)
 from ralph.git.worktrees import Worktree, check_out
 from ralph.process.descendants import MARK
 from ralph.process.process import Process
@@ -49,19 +43,19 @@ def open_check_sandbox(context: Context, sealed: bool = False) -> Iterator[Conte
 
 def prepare_worktree(worktree: Worktree, context: Context) -> None:
     """Prepare a worktree, unless that was done already."""
-    if not is_prepared(worktree):
+    if not worktree_setup.is_prepared(worktree):
         fill_worktree(worktree, context)
-        mark_prepared(worktree)
+        worktree_setup.mark_prepared(worktree)
 
 
 def fill_worktree(worktree: Worktree, context: Context) -> None:
     """Check out submodules, copy the files that `.worktreeinclude` names, and run `--setup`, in a sandbox if the run
     has one."""
     setup = context.settings.work.setup
-    if missing := init_submodules(worktree.home, worktree.git):
+    if missing := worktree_setup.init_submodules(worktree.home, worktree.git):
         hint = f"git submodule update --init in {worktree.home.root} makes them available"
         context.tell(Notice(f"submodules that are not in the worktree: {listed(missing, 5)}; {hint}"))
-    copy_included_files(worktree.home, worktree.git)
+    worktree_setup.copy_included_files(worktree.home, worktree.git)
     if not setup:
         return
     command = Command(argv=("sh", "-c", setup), cwd=worktree.workspace, env={**context.env, MARK: context.folder.id})
@@ -100,7 +94,7 @@ def open_copy(
     folder = RunFolder(context.folder.path.parent.parent, f"{context.folder.id}{name}{COPY_SUFFIX}")
     folder.path = context.folder.path
     settings = replace(context.settings, keep_children=False)
-    with check_out_copy(home, context.folder.id, commit, context.keeper, name) as worktree:
+    with worktree_setup.check_out_copy(home, context.folder.id, commit, context.keeper, name) as worktree:
         root, env = Path(worktree.workspace), {**context.env, "PYTHONPYCACHEPREFIX": f"{worktree.path}/{CACHE}"}
         copy = replace(context, root=root, folder=folder, env=env, settings=settings, sandbox=None, task=None)
         fill_worktree(worktree, copy)

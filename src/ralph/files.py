@@ -28,6 +28,7 @@ T = TypeVar("T")
 MOST_BYTES = 64 << 20  # of a file that is read whole
 STATE_HINT = "check its permissions and the free space, or set XDG_STATE_HOME"
 LOCK_TIMEOUT = 600.0  # seconds: git commands may run under a lock
+_LONG_PATH = 3000  # characters; Linux has a limit of 4096 bytes
 _REASONS = {
     errno.ELOOP: "it is a link, which is not followed",
     errno.ENXIO: "it is not a regular file",
@@ -199,7 +200,7 @@ def remove_tree(folder: StrPath, last: str = "") -> None:
             with os.scandir(place) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
+                        folders.append(_shorten(entry.path, folders))
                     elif place != folders[0] or entry.name != last:
                         os.unlink(entry.path)
         except OSError as error:
@@ -214,6 +215,16 @@ def remove_tree(folder: StrPath, last: str = "") -> None:
             errors.append(error)
     if errors:
         raise errors[0]
+
+
+def _shorten(path: str, folders: list[str]) -> str:
+    """Move a folder up to the first of `folders` if its path gets too long for the system; return its path."""
+    if len(path) < _LONG_PATH:
+        return path
+    moved = os.path.join(folders[0], f".{os.getpid()}-{len(folders)}.gone")
+    os.chmod(path, 0o700)
+    os.rename(path, moved)
+    return moved
 
 
 def acquire_lock(

@@ -8,7 +8,7 @@ from ralph.testing import a_run
 
 DONE = rules.completed([Claim("file", "DONE")], [rules.wait_for_children(300.0)], doubts=[rules.running_children])
 SUPERVISE = [
-    rules.wait_exit_code(42),
+    rules.wait_exit_code,
     rules.unless_waiting(DONE, rules.at_most(iterations=1), rules.pause_between_turns(60.0)),
 ]
 
@@ -50,8 +50,7 @@ def test_an_exit_code_that_asks_to_wait_takes_precedence_over_done() -> None:
     found = judge(run, SUPERVISE)
     assert isinstance(found, Stop)
     assert found.outcome is Outcome.STOPPED
-    assert isinstance(judge(run, [rules.wait_exit_code(None)]), Continue)
-    assert isinstance(judge(run.plus(Iteration(number=2, turn=Turn(text=""))), [rules.wait_exit_code(42)]), Continue)
+    assert isinstance(judge(run.plus(Iteration(number=2, turn=Turn(text=""))), [rules.wait_exit_code]), Continue)
 
 
 def limited(resets_at: float | None, at: float) -> Run:

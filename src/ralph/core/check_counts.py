@@ -32,14 +32,14 @@ def count_failures(output: str) -> FailureCount | None:
     found = [(match.start(), read, match) for pattern, read in _SUMMARIES for match in pattern.finditer(text)]
     if found:
         _, read, match = max(found, key=lambda one: one[0])
-        return read(match, text)
+        return read(match)
     if packages := _GO_PACKAGE.findall(text):
         return FailureCount(len(_GO_FAILURE.findall(text)), len(packages))
     errors = _TSC_ERROR.findall(text)
     return FailureCount(len(errors)) if errors else None
 
 
-SummaryReader = Callable[[Match[str], str], FailureCount | None]
+SummaryReader = Callable[[Match[str]], FailureCount | None]
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -60,7 +60,7 @@ def _number(text: str | None) -> int:
     return int((text or "0").replace(",", ""))
 
 
-def _words(match: Match[str], text: str) -> FailureCount | None:
+def _words(match: Match[str]) -> FailureCount | None:
     """Read "3 failed, 97 passed, 1 error" in any order (pytest, jest, vitest)."""
     counts = {word: _number(number) for number, word in re.findall(r"(?<![\d,])([\d,]+) ([a-z]+)", match[0])}
     failures = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
@@ -70,14 +70,14 @@ def _words(match: Match[str], text: str) -> FailureCount | None:
     return FailureCount(failures, failures + passed)
 
 
-def _cargo(match: Match[str], text: str) -> FailureCount:
+def _cargo(match: Match[str]) -> FailureCount:
     """Add up the result lines of all targets."""
-    rows = re.findall(r"^test result: \w+\. (\d+) passed; (\d+) failed", text, re.MULTILINE)
+    rows = re.findall(r"^test result: \w+\. (\d+) passed; (\d+) failed", match.string, re.MULTILINE)
     failures = sum(int(failed) for _, failed in rows)
     return FailureCount(failures, failures + sum(int(passed) for passed, _ in rows))
 
 
-def _read_named_groups(match: Match[str], text: str) -> FailureCount:
+def _read_named_groups(match: Match[str]) -> FailureCount:
     """Read the groups `failures` and `more` (failures), `total` and `passed`, as far as the pattern has them."""
     groups = match.groupdict()
     failures = _number(groups.get("failures")) + _number(groups.get("more"))

@@ -158,11 +158,10 @@ def attempts_table(run: Run) -> str:
     return "\n".join(lines)
 
 
-@configured
-def target_reached(run: Run, target: float | None) -> Opinions:
-    best = best_value(run)
-    if run.start and best is not None and run.start.metric.has_reached_target(best):
-        text = format_value(target, run.start.metric)
+def target_reached(run: Run) -> Opinions:
+    best, metric = best_value(run), run.start.metric if run.start else Metric()
+    if best is not None and metric.has_reached_target(best):
+        text = format_value(metric.target, metric)
         yield Stop(Outcome.DONE, f"the target of {text} is reached", claim="target")
 
 

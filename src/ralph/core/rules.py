@@ -55,12 +55,11 @@ def wait_requested(run: Run) -> Opinions:
         yield Stop(Outcome.STOPPED, f"asked to wait: {run.seen.wait_requested}")
 
 
-@configured
-def wait_exit_code(run: Run, exit_code: int | None) -> Opinions:
+def wait_exit_code(run: Run) -> Opinions:
     """End the run if the agent exited with the code that asks for no restart."""
     latest = run.retries[-1] if run.retries else run.last and run.last.turn
-    if latest and exit_code is not None and latest.exit_code == exit_code:
-        yield Stop(Outcome.STOPPED, f"the agent asked to wait (exit code {exit_code})")
+    if latest and latest.exit_code == WAIT_EXIT_CODE:
+        yield Stop(Outcome.STOPPED, f"the agent asked to wait (exit code {WAIT_EXIT_CODE})")
 
 
 @configured

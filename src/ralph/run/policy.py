@@ -98,7 +98,7 @@ def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Readi
         rules.fatal_trouble,
         *((rules.never_started,) if settings.baseline is None else ()),
         rules.wait_requested,
-        rules.wait_exit_code(rules.WAIT_EXIT_CODE if settings.wait_signals else None),
+        *((rules.wait_exit_code,) if settings.wait_signals else ()),
         # With `ralph tune`, a failed attempt was restored by then.
         *((rules.failing_checks(settings.quoted),) if settings.preset != "tune" else ()),
         rules.open_tasks,
@@ -116,8 +116,7 @@ def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Readi
 
 
 def _tuning_rules(settings: Settings) -> tuple[Rule, ...]:
-    tune, tries = settings.tune, settings.exam_tries
-    return (gains.target_reached(tune.target), gains.no_gain(settings.stuck), gains.exams_refused(tries))
+    return (gains.target_reached, gains.no_gain(settings.stuck), gains.exams_refused(settings.exam_tries))
 
 
 def load_rules(paths: Sequence[str], given: Sequence[Rule], workspace: Path) -> tuple[Rule, ...]:

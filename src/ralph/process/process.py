@@ -36,7 +36,7 @@ from ralph.process.streams import Ends, Lines, LogFile, Tail
 
 MAX_STDERR = 1 << 16  # bytes of stderr that an `Exit` keeps
 ASK_TIMEOUT = 15.0  # seconds for a program to answer `--version` and the like
-MAX_ANSWER = 1 << 18
+MAX_ANSWER_LINES = 100
 
 
 class Output(Struct, frozen=True):
@@ -160,17 +160,8 @@ class Process(ProcessLifecycle):
 
 
 def ask_program(keeper: Keeper, command: Command) -> tuple[str, Exit]:
-    """Run a program such as `agent --version`; return what it printed, and its exit."""
-    lines: list[str] = []
-    size = 0
-
-    def keep(some: list[bytes]) -> None:
-        nonlocal size
-        for line in some:
-            size += len(line)
-            if size <= MAX_ANSWER:
-                lines.append(line.decode(errors="replace"))
-
+    """Run a program such as `agent --version`; return the last lines that it printed, and its exit."""
+    lines = deque[bytes](maxlen=MAX_ANSWER_LINES)
     limits = Limits(turn=ASK_TIMEOUT, grace=0.0, stop=0.5, leftovers=0.5)
-    ended = Process(command, keeper=keeper, limits=limits).stream(keep)
-    return "\n".join(lines), ended
+    ended = Process(command, keeper=keeper, limits=limits).stream(lines.extend)
+    return b"\n".join(lines).decode(errors="replace"), ended

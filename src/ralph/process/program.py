@@ -19,7 +19,6 @@ from ralph.process.descendants import open_pidfd
 from ralph.process.signals import hang_up_on_close, keep_on_close
 
 PIPE_CAPACITY = 1 << 16
-INPUT_PIECE = 1 << 20
 ERRORS_KEPT = 4 << 20  # bytes
 # What Python ignores, or a shell in the background, must not be ignored by the program.
 DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
@@ -229,7 +228,6 @@ def open_input(data: bytes) -> int:
             return fd
         os.close(fd)
     fd = unnamed_file()
-    for at in range(0, len(data), INPUT_PIECE):
-        os.write(fd, data[at : at + INPUT_PIECE])
+    os.write(fd, data)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd

@@ -16,7 +16,7 @@ from tests.backlog.conftest import LIST, TARGET, Lab
 
 from ralph.backlog.gate import MergeRequest
 from ralph.backlog.task_worktrees import clear_leftovers
-from ralph.core.backlog import FailedCheck
+from ralph.core.backlog import Board, FailedCheck
 from ralph.errors import UserError
 from ralph.git import locks, merging, worktrees
 from ralph.git import remote as remote_module
@@ -176,7 +176,7 @@ def test_a_check_cannot_replace_the_gates_worktree_by_another(lab: Lab, where: s
         lab.merge(lab.branch("T2", {"b": "1\n"}), checks=(leads, "true"))
     assert lab.merge(lab.branch("T3", {"c": "1\n"}), checks=("grep -q line hot",)).merged == ("T3",)
     subprocess.run(("sh", "-c", leads), cwd=lab.tree, check=True)
-    clear_leftovers(lab.order(), lab.found(), {}, is_done=True)
+    clear_leftovers(lab.order(), lab.found(), Board())
     assert of_the_user() == before
     assert not os.path.lexists(lab.tree)
 

@@ -48,7 +48,7 @@ Process = Started | subprocess.Popen[bytes]
 @cache
 def warm() -> Warm:
     """Return a process that forks ralph and has imported the fleet, which takes longer than most tests."""
-    made = Warm("ralph.fleet.worker", "ralph.fleet.steering")
+    made = Warm("ralph.fleet.worker")
     atexit.register(made.close)
     return made
 

@@ -46,7 +46,7 @@ def test_a_notification_that_cannot_be_parsed_does_not_stop_a_worker(fleet: Flee
     with psycopg.connect(fleet.url, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_notify('procrastinate_queue_v1#' || task || '.' || repository, '{') "
-            "FROM ralph_works, unnest(ARRAY['ralph.task', 'ralph.merge', 'ralph.tick']) AS task"
+            "FROM ralph_works, unnest(ARRAY['ralph.task', 'ralph.merge']) AS task"
         )
     fleet.let_go()
     assert home.process is not None

@@ -27,17 +27,17 @@ from ralph.core.backlog import BacklogTask, GateVerdict
 from ralph.core.secrets import Redactor
 from ralph.core.work_events import GATE, WorkState
 from ralph.errors import UserError
-from ralph.fleet import steering
+from ralph.fleet import log as fleet_log
 from ralph.fleet.database import BEGIN, ONE_SHOT, Database, fetch_all, migrate
 from ralph.fleet.log import (
-    TASK,
+    JOB,
+    TASKS,
     TICK,
     WorkLog,
     add_work,
     check_work,
     list_workers,
     list_works,
-    queue_name,
     register_worker,
 )
 from ralph.git.remote import Remote
@@ -96,7 +96,7 @@ class SharedWork:
         await check_work(self.database, log)
 
     async def waiting(self) -> list[str]:
-        found = await self.database.app.job_manager.list_jobs_async(task=TASK, status="todo")
+        found = await self.database.app.job_manager.list_jobs_async(task=JOB, queue=f"{TASKS}.{HERE}", status="todo")
         return [str(job.task_kwargs["key"]) for job in found]
 
 
@@ -214,11 +214,11 @@ def test_a_task_can_start_although_the_answer_to_a_claim_was_lost(on_shared_work
         manager = shared_work.database.app.job_manager
         worker = await manager.register_worker()
         await shared_work.log().append("", lambda state: [])
-        lost = await manager.fetch_job(queues=[queue_name(TASK, HERE)], worker_id=worker)
+        lost = await manager.fetch_job(queues=[f"{TASKS}.{HERE}"], worker_id=worker)
         assert lost is not None
         assert await shared_work.waiting() == []
         await shared_work.tick()
-        again = await manager.fetch_job(queues=[queue_name(TASK, HERE)], worker_id=worker)
+        again = await manager.fetch_job(queues=[f"{TASKS}.{HERE}"], worker_id=worker)
         assert again is not None
         assert again.task_kwargs == lost.task_kwargs
 
@@ -332,29 +332,29 @@ def test_requests_are_written_to_the_log_or_refused_with_a_reason(on_shared_work
     async def story(shared_work: SharedWork) -> None:
         shared, log = shared_work.database, shared_work.log()
         await shared_work.start("T1", "one/1")
-        assert "pauses" in await steering.steer(shared, "pause", "")
+        assert "pauses" in await fleet_log.steer(shared, "pause", "")
         assert (await log.refresh()).board.is_paused
-        await steering.steer(shared, "resume", "")
-        await steering.steer(shared, "withdraw", "abcd", "t2")
+        await fleet_log.steer(shared, "resume", "")
+        await fleet_log.steer(shared, "withdraw", "abcd", "t2")
         state = await log.refresh()
         assert not state.board.is_paused
         assert state.board.jobs["T2"].state == "withdrawn"
         with pytest.raises(UserError, match="T1 is working"):
-            await steering.steer(shared, "retry", "", "T1")
+            await fleet_log.steer(shared, "retry", "", "T1")
         with pytest.raises(UserError, match="has no task T9"):
-            await steering.steer(shared, "withdraw", "", "T9")
+            await fleet_log.steer(shared, "withdraw", "", "T9")
         with pytest.raises(UserError, match="no backlog run nope"):
-            await steering.load_work(shared, "nope")
-        await steering.steer(shared, "retry", "", "T2", "a word")
+            await fleet_log.load_work(shared, "nope")
+        await fleet_log.steer(shared, "retry", "", "T2", "a word")
         state = await log.refresh()
         assert (state.board.jobs["T2"].state, state.board.jobs["T2"].note) == ("queued", "a word")
-        await steering.steer(shared, "stop", "")
+        await fleet_log.steer(shared, "stop", "")
         finished = (await log.refresh()).finished
         assert finished is not None
         assert finished.exit_code == 130
         with pytest.raises(UserError, match="is over"):
-            await steering.steer(shared, "pause", "")
-        assert await steering.steer(shared, "resume", "") == "abcd continues"
+            await fleet_log.steer(shared, "pause", "")
+        assert await fleet_log.steer(shared, "resume", "") == "abcd continues"
         state = await log.refresh()
         assert state.finished is None
         assert state.board.jobs["T1"].state == "queued"
@@ -435,7 +435,7 @@ def test_a_letter_with_a_note_for_a_task_that_has_just_started_starts_it_again(o
     async def story(shared_work: SharedWork) -> None:
         await shared_work.start("T1", "one/1.1")
         letter = TaskRequest("retry", "T1", "be quick")
-        state = await shared_work.log().append("two", partial(steering.decide_letter, letter))
+        state = await shared_work.log().append("two", partial(fleet_log.decide_letter, letter))
         assert (state.board.jobs["T1"].state, state.board.jobs["T1"].note) == ("queued", "be quick")
         assert state.holders == {}
 
@@ -444,13 +444,13 @@ def test_a_letter_with_a_note_for_a_task_that_has_just_started_starts_it_again(o
 
 def test_a_pause_that_ends_here_does_not_reopen_a_backlog_run_that_has_just_ended(on_shared_work: OnSharedWork) -> None:
     async def story(shared_work: SharedWork) -> None:
-        await steering.steer(shared_work.database, "stop", "")
-        state = await shared_work.log().append("one", partial(steering.decide_pause, False))
+        await fleet_log.steer(shared_work.database, "stop", "")
+        state = await shared_work.log().append("one", partial(fleet_log.decide_pause, False))
         assert state.finished is not None
 
     on_shared_work(story)
 
 
 def test_jobs_are_deleted_when_they_are_finished() -> None:
-    engine = Database("postgresql://nowhere/x").make_engine(["x"], 1, "x")
+    engine = Database("postgresql://nowhere/x").make_engine("x", 1)
     assert engine.delete_jobs == jobs.DeleteJobCondition.ALWAYS

@@ -8,9 +8,10 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -221,10 +222,20 @@ class BacklogWatch:
         """Remember the files as they are now; the caller has just read them."""
         self._stamp = self._source.stamp() if self._source.is_in_files else None
 
-    def reread(self) -> BacklogContent | None:
-        """Return the backlog if its files have changed, or once per interval if it is in a tracker; raise a UserError
-        if it is broken.
+    def changes(self) -> Callable[[Board], Sequence[WorkEvent | Notice]] | None:
+        """Return the events of an edit, which depend on the board; None if there was no edit.
+
+        Files are read again when they have changed, a tracker once per interval. If the backlog cannot be read, nothing
+        changes, and the only event says so.
         """
+        try:
+            content = self._reread()
+        except UserError as error:
+            notice = Notice(f"cannot read the backlog again, so ralph keeps the last version: {error.message}")
+            return lambda board: [notice]
+        return partial(differences, reading=content) if content else None
+
+    def _reread(self) -> BacklogContent | None:
         if not self._source.is_in_files:
             return self._take_answer()
         if (stamp := self._source.stamp()) == self._stamp:
@@ -246,7 +257,7 @@ class BacklogWatch:
     def _ask(self, answer: Future[BacklogContent]) -> None:
         try:
             answer.set_result(read_list(self._source, Path(self._workspace)))
-        except Exception as error:  # noqa: BLE001 (raised by `reread`)
+        except Exception as error:  # noqa: BLE001 (raised by `_take_answer`)
             answer.set_exception(error)
 
     def tick(self, board: Board, home: Git | None = None, deadline: Deadline | None = None) -> list[str]:
@@ -269,10 +280,6 @@ class BacklogWatch:
         except (OSError, UserError) as error:
             return [f"cannot tick {self._source.name}: {error}"]
         return []
-
-
-def unreadable_notice(error: UserError) -> Notice:
-    return Notice(f"cannot read the backlog again, so ralph keeps the last version: {error.message}")
 
 
 def has_changes(home: Git, paths: Sequence[str]) -> bool:

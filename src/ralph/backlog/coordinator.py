@@ -6,28 +6,19 @@ decisions depend only on the results that the children print. To resume it needs
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from ralph.backlog import task_worktrees
 from ralph.backlog.backlog_content import BacklogContent
-from ralph.backlog.backlog_source import BacklogWatch, differences, unreadable_notice
+from ralph.backlog.backlog_source import BacklogWatch, differences
 from ralph.backlog.children import StopLevel, TaskProcess, TaskProcesses
 from ralph.backlog.gate import MergeRequest, merge_request
-from ralph.backlog.ledger import JournalLedger, running_summaries
+from ralph.backlog.ledger import JournalLedger, WorkTold, running_costs
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request
 from ralph.backlog.work_order import TASKS, WorkOrder, assign_task, make_target
 from ralph.core import events, work_events
-from ralph.core.backlog import (
-    FINISHED_STATES,
-    GateVerdict,
-    exceeded_limit,
-    fits,
-    is_over,
-    next_batch,
-    next_starts,
-    outcome,
-)
+from ralph.core.backlog import GateVerdict, exceeded_limit, fits, is_complete, next_batch, next_starts, outcome
 from ralph.core.model import Outcome
 from ralph.core.work_events import GATE, after_merge, work_summary
 from ralph.errors import UserError
@@ -102,7 +93,7 @@ class Coordinator:
         self._watch.begin()
         if not self.ledger.state.opened:
             make_target(self.order, self._home)
-        self._apply_edits(content)
+        self._apply_edits(differences(self.ledger.board, content))
         self._tick_on_disk()
         self._read_mailbox()
         self._is_open = self._is_target_green()
@@ -118,10 +109,7 @@ class Coordinator:
     def _is_over(self) -> bool:
         if self._children.running:
             return False
-        board = self.ledger.board
-        # If every task is finished, not even the target needs a check.
-        is_idle = all(job.state in FINISHED_STATES for job in board.jobs.values())
-        return bool(self._end) or (self._is_open and is_over(board)) or is_idle
+        return bool(self._end) or is_complete(self.ledger.board, self._is_open)
 
     def _start_next(self) -> None:
         """Start the gate and the loops that can start now. An interrupted loop resumes the same run."""
@@ -129,17 +117,12 @@ class Coordinator:
             return
         batch = next_batch(self.ledger.board) if self._is_open else ()
         if (batch or not self._is_open) and GATE not in self._children.running and not self.ledger.board.is_paused:
-            passed = self.ledger.state.opened
-            request = merge_request(self.order, self.ledger.board, batch, passed, self._push_settings)
             if batch:
                 self.ledger.tell(work_events.GateStarted(batch))
-            self._children.start_gate(request)
+            self._children.start_gate(merge_request(self.order, self.ledger.state, self._push_settings))
         for key in next_starts(self.ledger.board) if self._is_open else ():
-            board = self.ledger.board
-            run, attempt = assign_task(
-                self.order, self._folder, board.jobs[key], push_settings=self._push_settings, red=board.red
-            )
-            self.ledger.tell(work_events.TaskStarted(key, attempt, run))
+            started = assign_task(self.order, self._folder, self.ledger.board, key, push_settings=self._push_settings)
+            self.ledger.tell(started)
             self._children.start_task(key)
 
     def _handle_events(self) -> None:
@@ -202,18 +185,13 @@ class Coordinator:
         self._children.stop_withdrawn(self.ledger.board)
 
     def _reread_backlog(self) -> None:
-        """Apply edits of the backlog. If it cannot be read, nothing changes."""
-        if self._end:
-            return
-        try:
-            if content := self._watch.reread():
-                self._apply_edits(content)
-                self._tick_on_disk()
-        except UserError as error:
-            self.ledger.tell(unreadable_notice(error))
+        """Apply edits of the backlog."""
+        if not self._end and (changes := self._watch.changes()):
+            self._apply_edits(changes(self.ledger.board))
+            self._tick_on_disk()
 
-    def _apply_edits(self, content: BacklogContent) -> None:
-        if happened := differences(self.ledger.board, content):
+    def _apply_edits(self, happened: Sequence[WorkTold]) -> None:
+        if happened:
             self.ledger.tell(*happened)
             self._children.stop_withdrawn(self.ledger.board)
 
@@ -223,8 +201,7 @@ class Coordinator:
             return
         spending = 0.0
         if self.order.max_cost is not None:
-            running = running_summaries(self._folder, self.ledger.board).values()
-            spending = sum(summary.cost_usd or 0.0 for summary in running if summary)
+            spending = sum(running_costs(self._folder, self.ledger.board).values())
         end, reason = exceeded_limit(self.ledger.board, self.order.max_time, self.elapsed, spending)
         if end:
             self._stop(end, reason)
@@ -252,11 +229,10 @@ class Coordinator:
         self._tick_on_disk()  # the user may have edited the list after the last merge
         board = self.ledger.board
         end, code = outcome(board)
-        merged = {key: job.tip for key, job in board.jobs.items() if job.state == "merged"}
         with suppress(UserError):  # the remote is away: the branches are merged, and may stay
             task_worktrees.clear_remote(self.order, self._home)
         with suppress(UserError):
-            task_worktrees.clear_leftovers(self.order, self._home, merged, is_done=code == 0)
+            task_worktrees.clear_leftovers(self.order, self._home, board)
         if self._end and not (code == 0 and self._end in (Outcome.TIMEOUT.value, Outcome.BUDGET.value)):
             end, code = self._end, {"fatal": 2, "interrupted": 130}.get(self._end, 1)
         reason = self._reason or board.stuck or ("" if fits(board, 0) else "its budget is spent")

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from ralph.backlog import task_worktrees
 from ralph.backlog.retries import CHECK_RUNS, LOCKED_REMOTE, MERGE_RACE, REMOTE_TIMEOUT
 from ralph.backlog.work_order import ORDER, REQUEST, WorkOrder, folder_of, read
-from ralph.core.backlog import Board, FailedCheck, GateVerdict
+from ralph.core.backlog import FailedCheck, GateVerdict
 from ralph.core.check_counts import count_failures
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.text import clean, tail
+from ralph.core.work_events import WorkState
 from ralph.errors import UserError
 from ralph.files import acquire_lock, open_file
 from ralph.git import merging, worktrees
@@ -55,15 +56,13 @@ class MergeRequest(Struct, frozen=True, kw_only=True):
     examines: bool = False
 
 
-def merge_request(
-    order: WorkOrder, board: Board, batch: tuple[str, ...], passed: str, push_settings: GitSettings | None
-) -> MergeRequest:
-    """Return the request to merge these tasks of the board."""
-    jobs = [board.jobs[key] for key in batch]
-    closing = order.source.closing
+def merge_request(order: WorkOrder, state: WorkState, push_settings: GitSettings | None) -> MergeRequest:
+    """Return the request to merge the tasks that are at the gate or, without any, to check the target."""
+    board, closing = state.board, order.source.closing
+    jobs = [board.jobs[key] for key in board.trying]
     return MergeRequest(
         branches=tuple(Branch(j.task.key, j.tip, j.task.title, j.files, closing(j.task.key)) for j in jobs),
-        passed=passed,
+        passed=state.opened,
         red=board.red,
         own={job.task.key: job.task.checks for job in jobs if job.task.checks},
         conflicted={job.task.key: job.files for job in jobs if job.returns},

@@ -153,6 +153,12 @@ def running_summaries(folder: RunFolder, board: Board) -> dict[str, RunSummary |
     return {job.task.key: read_summary(str(folder.path.parent / job.run)) for job in board.of("working") if job.run}
 
 
+def running_costs(folder: RunFolder, board: Board) -> dict[str, float]:
+    """Return the cost so far of the loops that run on this machine, by their runs."""
+    known = running_summaries(folder, board).values()
+    return {facts.run: facts.cost_usd for facts in known if facts and facts.cost_usd}
+
+
 class Audience:
     """The listeners of a backlog run: its entry in `ralph ps`, the screen and, with `notifies`, notifications."""
 

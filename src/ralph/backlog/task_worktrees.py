@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ralph.backlog.retries import CLAIM_BRANCH, LOCKED_BRANCHES, PUSH_INTERVAL, REMOTE_TIMEOUT
 from ralph.backlog.work_order import WorkOrder
+from ralph.core.backlog import Board, outcome
 from ralph.errors import UserError
 from ralph.git import merging, worktrees
 from ralph.git.client import Git
@@ -82,8 +83,9 @@ def _remove(made: Worktree) -> None:
         worktrees.delete_folder(made)
 
 
-def clear_leftovers(order: WorkOrder, repository: Git, merged: dict[str, str], is_done: bool) -> None:
+def clear_leftovers(order: WorkOrder, repository: Git, board: Board) -> None:
     """Remove what is left of merged tasks, and the gate's worktree once all tasks are merged."""
+    merged = {key: job.tip for key, job in board.jobs.items() if job.state == "merged"}
     prefix = order.branch_of("")
     for _ in LOCKED_BRANCHES.tries():
         answer = repository.try_run("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{prefix}")
@@ -91,7 +93,7 @@ def clear_leftovers(order: WorkOrder, repository: Git, merged: dict[str, str], i
         if not left and not answer.code:
             break
         clear(order, repository, {key: merged[key] for key in left})
-    if is_done:
+    if outcome(board)[1] == 0:
         _remove(order.gate_worktree(repository))
 
 

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from ralph import __version__
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogSource
-from ralph.core.backlog import FailedCheck, Job
+from ralph.core.backlog import Board, FailedCheck, Job
 from ralph.core.model import Outcome
 from ralph.core.text import one_line
-from ralph.core.work_events import WorkStarted
+from ralph.core.work_events import TaskStarted, WorkStarted
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import save_file
 from ralph.git import merging
@@ -170,28 +170,29 @@ def assignment_of(key: str) -> str:
 
 
 def assign_task(
-    order: WorkOrder,
-    folder: RunFolder,
-    job: Job,
-    *,
-    push_settings: GitSettings | None,
-    red: tuple[FailedCheck, ...],
-    worker: str = "",
-) -> tuple[str, int]:
-    """Write the assignment of a task's next loop; return its run and attempt. An interrupted run is resumed.
+    order: WorkOrder, folder: RunFolder, board: Board, key: str, *, push_settings: GitSettings | None, worker: str = ""
+) -> TaskStarted:
+    """Write the assignment of a task's next loop; return the event that it starts. An interrupted run is resumed.
 
-    `red` are the checks that fail on the target, if that is allowed; `worker` names this machine in a fleet.
+    `worker` names this machine in a fleet.
     """
+    job = board.jobs[key]
     known = read_summary(str(folder.path.parent / job.run)) if job.run else None
     resumes = known is not None and known.outcome in ("", Outcome.INTERRUPTED.value)
     run = job.run if resumes else new_run_id(time.time())
     if resumes:  # it may have ended while the backlog run was paused
         Mailbox(str(folder.path.parent / run)).unpause()
     attempt = job.attempts if resumes else job.attempts + 1
-    worker = worker if job.attempts else ""
-    assigned = Assignment(job=job, run=run, attempt=attempt, worker=worker, push_settings=push_settings, red=red)
-    put(folder, assignment_of(job.task.key), assigned)
-    return run, attempt
+    assigned = Assignment(
+        job=job,
+        run=run,
+        attempt=attempt,
+        worker=worker if job.attempts else "",
+        push_settings=push_settings,
+        red=board.red,
+    )
+    put(folder, assignment_of(key), assigned)
+    return TaskStarted(key, attempt, run, worker)
 
 
 def find_home(workspace: Path) -> Git:

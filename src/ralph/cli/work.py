@@ -324,15 +324,15 @@ def play_shared(db: str, order: WorkOrder, content: BacklogContent, notice: str,
 async def _act_on_shared(action: str, values: dict[str, Any], name: str, note: str) -> None:
     """Carry out a request about a backlog of the fleet, or print its tasks and who works on them."""
     database, key = load_fleet(), ""
-    from ralph.fleet import steering
+    from ralph.fleet import log
 
     if action in ("retry", "withdraw"):
         name, key = name.split("/", 1) if "/" in name else ("", name)  # with several backlogs: WORK/KEY
     async with database.Database(database.resolve_url(values.get("db")), database.ONE_SHOT).connect() as opened:
         if action != "status":
-            print(clean(await steering.steer(opened, action, name, key, note)))
+            print(clean(await log.steer(opened, action, name, key, note)))
             return
-        work, state, workers = await steering.load_work(opened, name)
+        work, state, workers = await log.load_work(opened, name)
     made = rows(state.board, {})
     if values.get("json"):
         print_objects([*made, *({"worker": one.name, **to_builtins(one)} for one in workers)])
@@ -340,4 +340,4 @@ async def _act_on_shared(action: str, values: dict[str, Any], name: str, note: s
     print(f"work {one_line(work.name)}: {work_sentence(state.finished, work.target) if state.finished else 'running'}")
     _print_items(state.board, made)
     for worker in workers:
-        print(clean(steering.describe_worker(worker, state.board)))
+        print(clean(log.describe_worker(worker, state.board)))

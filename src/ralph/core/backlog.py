@@ -325,6 +325,14 @@ def is_over(board: Board) -> bool:
     return not board.is_paused and not next_starts(board)
 
 
+def is_complete(board: Board, is_open: bool) -> bool:
+    """Whether nothing is left to do. `is_open`: the target has passed its checks, so that tasks may start.
+
+    If every task is finished, not even the target needs a check.
+    """
+    return all(job.state in FINISHED_STATES for job in board.jobs.values()) or (is_open and is_over(board))
+
+
 def outcome(board: Board) -> tuple[str, int]:
     """Return the outcome and the exit code of a finished backlog run."""
     if all(job.state in FINISHED_STATES for job in board.jobs.values()):

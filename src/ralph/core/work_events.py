@@ -14,6 +14,9 @@ from ralph.core.backlog import (
     TaskResult,
     after_gate,
     displayed_states,
+    is_over,
+    next_batch,
+    next_starts,
 )
 from ralph.core.events import event_names
 from ralph.core.model import Outcome
@@ -254,12 +257,23 @@ def next_state(state: WorkState, event: object, at: float, by: str = "") -> Work
         case GateFinished():
             holders.pop(GATE, None)
         case GateOpened():
+            holders.pop(GATE, None)
             state = replace(state, opened=event.commit)
         case TaskMerged() if event.commit:
             state = replace(state, opened=event.commit)
     if (key := getattr(event, "key", None)) and not state.board.is_working(key):
         holders.pop(key, None)
     return state
+
+
+def due_jobs(state: WorkState) -> tuple[str, ...]:
+    """Return the keys of the tasks that can start, and `GATE` if nobody has the gate and it has something to do: check
+    the target, merge, or end the backlog run."""
+    if state.finished or state.board.is_paused:
+        return ()
+    starts = tuple(next_starts(state.board)) if state.opened else ()
+    needs_gate = not state.opened or bool(next_batch(state.board)) or is_over(state.board)
+    return (GATE, *starts) if needs_gate and GATE not in state.holders else starts
 
 
 def after_loop(key: str, result: TaskResult, was_stopped: bool) -> WorkEvent:

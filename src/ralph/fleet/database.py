@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -169,13 +169,12 @@ class Database(PsycopgConnector):
 
         return await self.retry(attempt)
 
-    def make_engine(self, queues: Sequence[str], concurrency: int, name: str) -> engine_worker.Worker:
+    def make_engine(self, queue: str, concurrency: int) -> engine_worker.Worker:
         """Return an engine worker. End it with `stop`, because `wait_for` of Python 3.11 may lose a cancellation."""
         return engine_worker.Worker(
             self.app,
-            queues,
-            name,
-            concurrency,
+            [queue],
+            concurrency=concurrency,
             stalled_worker_timeout=FORGET,
             fetch_job_polling_interval=POLL,
             delete_jobs="always",

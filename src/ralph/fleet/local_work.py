@@ -13,21 +13,20 @@ from functools import partial
 from msgspec import Struct
 
 from ralph.backlog import task_worktrees
-from ralph.backlog.backlog_source import BacklogWatch, differences, unreadable_notice
+from ralph.backlog.backlog_source import BacklogWatch
 from ralph.backlog.children import StopLevel, TaskProcess, TaskProcesses
 from ralph.backlog.gate import merge_request
-from ralph.backlog.ledger import Audience, JournalLedger, WorkTold, running_summaries
+from ralph.backlog.ledger import Audience, JournalLedger, WorkTold, running_costs
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest
 from ralph.backlog.work_order import TASKS, WorkOrder, assign_task, put_order
 from ralph.core import work_events
-from ralph.core.backlog import GateVerdict, fits, next_batch, outcome
+from ralph.core.backlog import GateVerdict, fits, is_complete, next_batch, outcome
 from ralph.core.model import Outcome
 from ralph.core.secrets import Redactor, secret_values
-from ralph.core.work_events import GATE, WorkState, after_merge
+from ralph.core.work_events import GATE, WorkState, after_merge, due_jobs
 from ralph.errors import UserError
 from ralph.fleet.database import Database
-from ralph.fleet.log import WorkLog, due_jobs, is_complete, summarize
-from ralph.fleet.steering import decide_letter, decide_pause
+from ralph.fleet.log import WorkLog, decide_letter, decide_pause, summarize
 from ralph.git.client import Git
 from ralph.git.remote import GitSettings, push_settings, read_settings
 from ralph.store.folder import RunFolder
@@ -37,10 +36,11 @@ from ralph.store.writer import LineSink
 CHILD_POLL = 0.1  # seconds between two looks at a child process
 
 
-class Clone(Struct, frozen=True):
+class Clone(Struct, frozen=True, kw_only=True):
     """What the backlog runs of a worker share: its name, its repository, and whether it is stopping."""
 
     name: str
+    database: Database
     home: Git
     env: Mapping[str, str]
     stopping: asyncio.Event
@@ -51,18 +51,10 @@ class LocalWork:
     web UI work without the database. With `brings` the list is watched here."""
 
     def __init__(
-        self,
-        database: Database,
-        order: WorkOrder,
-        folder: RunFolder,
-        sinks: Sequence[LineSink],
-        *,
-        clone: Clone,
-        brings: bool,
-        is_quiet: bool,
+        self, clone: Clone, order: WorkOrder, folder: RunFolder, sinks: Sequence[LineSink], *, brings: bool, quiet: bool
     ) -> None:
         self.order, self.folder, self.clone, self.brings = order, folder, clone, brings
-        self.log = WorkLog(database, order.id)
+        self.log = WorkLog(clone.database, order.id)
         self.children = TaskProcesses(folder, clone.env)
         self._ledger = JournalLedger(folder, sinks, Redactor(secret_values(os.environ)))
         self._mailbox = Mailbox(folder.path)
@@ -70,7 +62,7 @@ class LocalWork:
         self._is_paused = False  # in the mailbox
         self._stack = ExitStack()
         self._watch = BacklogWatch(order.source, order.workspace)
-        self._audience = Audience(order, folder, is_quiet=is_quiet, notifies=brings)
+        self._audience = Audience(order, folder, is_quiet=quiet, notifies=brings)
 
     async def begin(self) -> None:
         """Make the folder, and read what has happened so far."""
@@ -89,8 +81,7 @@ class LocalWork:
     @property
     def spending(self) -> dict[str, float]:
         """The cost so far of the loops that run here, by their runs."""
-        known = running_summaries(self.folder, self.log.state.board).values()
-        return {facts.run: facts.cost_usd for facts in known if facts and facts.cost_usd}
+        return running_costs(self.folder, self.log.state.board)
 
     async def update(self) -> WorkState:
         """Read what other machines wrote, and react: stop children, copy events, pass on requests."""
@@ -102,8 +93,8 @@ class LocalWork:
         happened = await asyncio.to_thread(self._ledger.copy_lines, lines)
         if any(isinstance(event, work_events.TaskMerged) for event in happened):
             await asyncio.to_thread(self._clean_up)
-        if self.brings and not state.finished:
-            await self._reread()
+        if self.brings and not state.finished and (changes := await asyncio.to_thread(self._watch.changes)):
+            await self.log.append(self.clone.name, lambda state: changes(state.board))
         await asyncio.to_thread(self._audience.tick)
         return state
 
@@ -135,13 +126,10 @@ class LocalWork:
 
     def _clean_up(self) -> None:
         """Remove what merged tasks left here, and tick them in the list if it is here."""
-        board = self.log.state.board
-        merged = {key: job.tip for key, job in board.jobs.items() if job.state == "merged"}
         with suppress(UserError):
-            is_done = outcome(board)[1] == 0
-            task_worktrees.clear_leftovers(self.order, self.clone.home, merged, is_done=is_done)
+            task_worktrees.clear_leftovers(self.order, self.clone.home, self.log.state.board)
         if self.brings:
-            self._watch.tick(board)
+            self._watch.tick(self.log.state.board)
 
     def close(self, say: Callable[[str], None]) -> None:
         """Leave the backlog run: stop copying its events, and remove what merged tasks left here."""
@@ -159,16 +147,8 @@ class LocalWork:
         def start(state: WorkState) -> list[WorkTold]:
             if key in self.children.running or key not in due_jobs(state):  # one that was taken from us is about to end
                 return []
-            board = state.board
-            run, attempt = assign_task(
-                self.order,
-                self.folder,
-                board.jobs[key],
-                push_settings=self._push_settings,
-                red=board.red,
-                worker=self.clone.name,
-            )
-            return [work_events.TaskStarted(key, attempt, run, self.clone.name)]
+            settings, worker = self._push_settings, self.clone.name
+            return [assign_task(self.order, self.folder, state.board, key, push_settings=settings, worker=worker)]
 
         state = await self.log.append(holder, start)
         if state.holders.get(key) != holder:
@@ -181,42 +161,29 @@ class LocalWork:
         if fatal:
             raise UserError(fatal, "fix it, then start this worker again: its tasks continue elsewhere")
 
-    async def merge(self, holder: str, key: str) -> None:
+    async def merge(self, holder: str) -> None:
         """Merge what is ready until nothing is left, unless another job has the gate; check the target first."""
 
         def start(state: WorkState) -> list[WorkTold]:
-            if GATE in self.children.running or GATE not in due_jobs(state):
+            if GATE in self.children.running or GATE not in due_jobs(state) or _finish(state):
                 return []
-            batch = next_batch(state.board) if state.opened else ()
-            return [] if is_complete(state) else [work_events.GateStarted(batch)]
+            return [work_events.GateStarted(next_batch(state.board) if state.opened else ())]
 
         state = self.log.state
         while not self.clone.stopping.is_set():
             state = await self.log.append(holder, start)
             if state.holders.get(GATE) != holder:
                 break
-            board = state.board
-            request = merge_request(self.order, board, board.trying, state.opened, self._push_settings)
+            request = merge_request(self.order, state, self._push_settings)
             child = await self._exit_of(self.children.start_gate(request, holder))
             verdict = self.children.gate_verdict(child)
             state = await self.log.append(
                 holder, partial(_after_gate, holder, verdict, time.monotonic() - child.started_at)
             )
-        if is_complete(state) and not state.finished and GATE not in state.holders:
+        if _finish(state):
             with suppress(UserError):  # the remote is away: the branches are merged, and may stay
                 await asyncio.to_thread(task_worktrees.clear_remote, self.order, self.clone.home)
             await self.log.append(holder, _finish)
-
-    async def _reread(self) -> None:
-        """Apply edits of the list."""
-        try:
-            content = await asyncio.to_thread(self._watch.reread)
-        except UserError as error:
-            notice = unreadable_notice(error)
-            await self.log.append(self.clone.name, lambda state: [notice])
-        else:
-            if content:
-                await self.log.append(self.clone.name, lambda state: differences(state.board, content))
 
     async def _exit_of(self, child: TaskProcess) -> TaskProcess:
         """Wait until the child exits, and return it."""
@@ -231,14 +198,15 @@ def _after_gate(holder: str, verdict: GateVerdict, duration: float, state: WorkS
         return []
     if state.board.trying:
         return after_merge(state.board, verdict, duration)
-    closed = work_events.GateFinished(GateVerdict(), duration)
-    if verdict.stuck:
-        return [closed, summarize(state, Outcome.FATAL.value, verdict.stuck, 2)]
-    return [closed, work_events.GateOpened(verdict.commit, verdict.allowed)] if verdict.commit else [closed]
+    if verdict.commit and not verdict.stuck:
+        return [work_events.GateOpened(verdict.commit, verdict.allowed)]
+    ended = [summarize(state, Outcome.FATAL.value, verdict.stuck, 2)] if verdict.stuck else []
+    return [work_events.GateFinished(GateVerdict()), *ended]
 
 
 def _finish(state: WorkState) -> list[WorkTold]:
-    if state.finished or not is_complete(state):
+    """Return the event that ends a backlog run with nothing left to do."""
+    if state.finished or GATE in state.holders or not is_complete(state.board, bool(state.opened)):
         return []
     end, code = outcome(state.board)
     reason = state.board.stuck or ("" if fits(state.board, 0) else "its budget is spent")

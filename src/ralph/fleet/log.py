@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -20,23 +21,28 @@ from psycopg.rows import class_row
 
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.ledger import NAMES, WorkTold
+from ralph.backlog.task_requests import TaskRequest, events_for_request, explain_no_effect, find_task
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
-from ralph.core.backlog import FINISHED_STATES, GateVerdict, exceeded_limit, is_over, next_batch, next_starts
+from ralph.core.backlog import Board, GateVerdict, exceeded_limit
 from ralph.core.secrets import Redactor, secret_values
-from ralph.core.work_events import GATE, WorkState, copy_state, next_state, work_summary
+from ralph.core.text import one_line
+from ralph.core.work_events import GATE, WorkState, copy_state, due_jobs, next_state, work_summary
 from ralph.errors import UserError
 from ralph.fleet.database import FORGET, LOCK, STALLED, Database, Transaction, fetch_all
 from ralph.store.journal import decode_entry
 from ralph.store.writer import Writer
 
-TASK, MERGE, TICK = "ralph.task", "ralph.merge", "ralph.tick"  # the engine's tasks
+JOB, TICK = "ralph.job", "ralph.tick"  # the engine's tasks
+TASKS, MERGES = "ralph.task", "ralph.merge"  # its queues, each followed by the repository
 Row = TypeVar("Row")
-
-
-def queue_name(task: str, repository: str) -> str:
-    """Return the queue of an engine's task in clones of this repository."""
-    return f"{task}.{repository}"
+DONE = {
+    "retry": "{key} is tried again",
+    "withdraw": "{key} is withdrawn; its branch stays",
+    "pause": "{work} pauses: each loop stops before its next turn",
+    "resume": "{work} continues",
+    "stop": "{work} ends: each loop after its turn",
+}
 
 
 class WorkRow(Struct, frozen=True, kw_only=True):
@@ -150,7 +156,7 @@ class WorkLog:
         known = () if by == TICK else due_jobs(before)
         for key in due_jobs(after):
             if key not in known:
-                await self._defer(connection, MERGE if key == GATE else TASK, repository, key)
+                await self._defer(connection, key, f"{MERGES if key == GATE else TASKS}.{repository}")
         return after
 
     async def _insert(self, connection: Transaction, by: str, events: Sequence[WorkTold], *, is_open: bool) -> None:
@@ -166,22 +172,13 @@ class WorkLog:
             *(self.work, self._seq, by, lines, is_open, self.work),
         )
 
-    async def _defer(self, connection: Transaction, task: str, repository: str, key: str) -> None:
-        """Defer a job of this backlog run, unless the same job is waiting."""
-        queue, lock = queue_name(task, repository), f"{self.work}/{task}/{key}"
-        deferrer = self._database.app.configure_task(task, queue=queue, queueing_lock=lock, connection=connection)
+    async def _defer(self, connection: Transaction, key: str, queue: str) -> None:
+        """Defer the job of a task, or of the gate, unless it is waiting."""
+        lock = f"{self.work}/{key}"
+        deferrer = self._database.app.configure_task(JOB, queue=queue, queueing_lock=lock, connection=connection)
         with suppress(exceptions.AlreadyEnqueued):
             async with connection.transaction():
                 await deferrer.defer_async(work=self.work, key=key)
-
-
-def due_jobs(state: WorkState) -> tuple[str, ...]:
-    """Return the keys of the tasks that can start, and `GATE` if the gate has something to do."""
-    if state.finished or state.board.is_paused:
-        return ()
-    starts = next_starts(state.board) if state.opened else ()
-    needs_gate = not state.opened or bool(next_batch(state.board)) or is_complete(state)
-    return (GATE, *starts) if needs_gate and GATE not in state.holders else tuple(starts)
 
 
 def age(state: WorkState) -> float:
@@ -192,12 +189,6 @@ def age(state: WorkState) -> float:
 def summarize(state: WorkState, end: str, reason: str, exit_code: int) -> WorkTold:
     """Return the event that ends a backlog run now."""
     return work_summary(state.board, end, reason, exit_code, age(state))
-
-
-def is_complete(state: WorkState) -> bool:
-    """Whether nothing is left to do."""
-    is_idle = all(job.state in FINISHED_STATES for job in state.board.jobs.values())
-    return not state.board.is_paused and (is_idle or (bool(state.opened) and is_over(state.board)))
 
 
 async def add_work(
@@ -228,14 +219,12 @@ async def add_work(
 async def _find_same(connection: Transaction, order: WorkOrder) -> WorkRow | None:
     """Return the open run of the same backlog, unless the machine that brought it is still there."""
     brought = {one.brings for one in await list_workers(connection) if one.is_present}
-    for row in await list_works(connection):
-        if row.id == order.id:  # written before the connection was lost
-            return row
-        if row.is_open and (row.backlog, row.target) == (order.source.name, order.shown_target):
-            if row.id not in brought:
-                return row
+    same = "is_open AND backlog = %s AND target = %s"
+    for row in await list_works(connection, same, order.source.name, order.shown_target):
+        if row.id in brought and row.id != order.id:  # ours may be there since the connection was lost
             hint = f"`ralph work status {row.name}` shows it, `ralph work stop {row.name}` ends it"
             raise UserError(f"{row.backlog} is already running on {row.target} as {row.name}", hint)
+        return row
     return None
 
 
@@ -266,3 +255,84 @@ def _check_limits(state: WorkState, costs: Sequence[tuple[str, float]]) -> list[
     spending = sum(cost for run, cost in costs if run not in counted)
     end, reason = exceeded_limit(state.board, state.started.max_time, age(state), spending)
     return [summarize(state, end, reason, 1)] if end else []
+
+
+# Requests. Each becomes an event, from any machine: it needs neither a clone nor a running worker.
+
+
+def decide_request(request: TaskRequest, state: WorkState) -> list[WorkTold]:
+    """Return the events for a request about a task. A retry reopens a backlog run that is over."""
+    job = find_task(state.board, request.key, state.started.name if state.started else "")
+    events = events_for_request(state.board, replace(request, key=job.task.key))
+    if not events:
+        raise explain_no_effect(job, request)
+    return [*_reopen(state), *events] if request.kind == "retry" else [*events]
+
+
+def decide_letter(request: TaskRequest, state: WorkState) -> list[WorkTold]:
+    """Like `decide_request`, for a request from a mailbox: its task may have started since. It then starts again, with
+    the note."""
+    if request.note and state.board.is_working(request.key):
+        return [work_events.TaskQueued(request.key, "a person left a note", request.note)]
+    return decide_request(request, state)
+
+
+def decide_pause(is_paused: bool, state: WorkState) -> list[WorkTold]:
+    """Return the event that pauses a backlog run, or lets it continue."""
+    return [] if state.finished or is_paused == state.board.is_paused else [work_events.WorkPaused(is_paused)]
+
+
+def decide_action(action: str, state: WorkState) -> list[WorkTold]:
+    """Return the events that pause, resume or stop a backlog run. One that is over can be resumed."""
+    if state.finished and action == "resume":
+        return _reopen(state)
+    if state.finished:
+        raise UserError("this backlog run is over", "`ralph work resume` continues it")
+    if action == "stop":
+        return [summarize(state, "interrupted", "stopped by a person", 130)]
+    return decide_pause(action == "pause", state)
+
+
+def _reopen(state: WorkState) -> list[WorkTold]:
+    return [replace(state.started, resumed=True, pid=os.getpid())] if state.finished and state.started else []
+
+
+async def steer(database: Database, action: str, work: str, key: str = "", note: str = "") -> str:
+    """Write a request about a backlog run, or about a task in it, to the log; return a message for the user."""
+    decide: Decide = partial(decide_action, action)
+    if action in ("retry", "withdraw"):
+        decide = partial(decide_request, TaskRequest("retry" if action == "retry" else "withdraw", key, note))
+    row = await database.transact(find_work, work)
+    state = await WorkLog(database, row.id).append("", decide)
+    known = find_task(state.board, key, row.name).task.key if key else ""
+    return DONE[action].format(work=row.name, key=known)
+
+
+async def find_work(connection: Transaction, name: str) -> WorkRow:
+    """Return the named backlog run, or the one that is open, or the last one."""
+    known = await list_works(connection)
+    if not known:
+        raise UserError("no backlog in this database", "start one: ralph work BACKLOG --db URL --push --check CMD")
+    found = [row for row in known if name in (row.name, row.id) or (not name and row.is_open)]
+    if not (found or name):
+        return known[-1]
+    if len(found) != 1:
+        names = ", ".join(f"{row.name} ({row.backlog})" for row in found or known[-10:])
+        message = f"no backlog run {name} in this database" if name else "several backlogs are open"
+        raise UserError(message, f"name one of them: {names}")
+    return found[0]
+
+
+async def load_work(database: Database, name: str) -> tuple[WorkRow, WorkState, list[WorkerRow]]:
+    """Return a backlog run as it is now, and the workers of its repository."""
+    row = await database.transact(find_work, name)
+    state = await WorkLog(database, row.id).refresh()
+    workers = await database.transact(list_workers)
+    return row, state, [one for one in workers if one.repository == row.repository]
+
+
+def describe_worker(worker: WorkerRow, board: Board) -> str:
+    """Return a line about a worker: which tasks it runs, and when it last sent a heartbeat."""
+    tasks = [job.task.key for job in board.of("working") if job.worker == worker.name]
+    heard = f"heard {max(worker.silence, 0.0):.0f} s ago" if worker.is_present else "silent"
+    return " " + one_line(f"{worker.name}: {', '.join(tasks) or 'waits'} ({worker.slots} at a time, {heard})", 500)

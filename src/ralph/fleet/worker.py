@@ -6,9 +6,8 @@
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -20,13 +19,15 @@ from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.children import StopLevel
 from ralph.backlog.work_order import WorkOrder, decode_order, find_home
 from ralph.core.text import one_line
+from ralph.core.work_events import GATE
 from ralph.errors import UserError
 from ralph.fleet import database
 from ralph.fleet.database import Database, DatabaseAway, fetch_all
 from ralph.fleet.local_work import Clone, LocalWork
 from ralph.fleet.log import (
-    MERGE,
-    TASK,
+    JOB,
+    MERGES,
+    TASKS,
     TICK,
     WorkLog,
     WorkRow,
@@ -34,7 +35,6 @@ from ralph.fleet.log import (
     age,
     check_work,
     list_works,
-    queue_name,
     register_worker,
 )
 from ralph.git.client import Git
@@ -93,7 +93,9 @@ class Worker:
         async with self._database.connect():
             self._id = await self._database.transact(register_worker, self._name, self._slots, self._repository)
             env = {name: value for name, value in os.environ.items() if name not in SECRETS}
-            self._clone = Clone(self._name, self._home, env, self._stopping)
+            self._clone = Clone(
+                name=self._name, database=self._database, home=self._home, env=env, stopping=self._stopping
+            )
             try:
                 if order is not None and content is not None:
                     await self._bring(order, content)
@@ -125,16 +127,11 @@ class Worker:
 
     async def _work(self, once: bool) -> None:
         """Run the engine's workers until there is a reason to stop, then let them finish their jobs."""
-        app = self._database.app
-        queues = [queue_name(task, self._repository) for task in (TASK, MERGE, TICK)]
-        for name, act in ((TASK, LocalWork.run_task), (MERGE, LocalWork.merge)):
-            app.task(name=name, pass_context=True)(partial(self._run_job, act))
-        tick = app.task(name=TICK, queue=queues[2], queueing_lock=queues[2])(self._tick)
+        app, tasks, merges = self._database.app, f"{TASKS}.{self._repository}", f"{MERGES}.{self._repository}"
+        app.task(name=JOB, pass_context=True)(self._run_job)
+        tick = app.task(name=TICK, queue=merges, queueing_lock=f"{TICK}.{self._repository}")(self._tick)
         app.periodic(cron=EVERY_3_SECONDS, periodic_id=self._repository)(tick)
-        engines = [
-            self._database.make_engine(queues[:1], self._slots, self._name),
-            self._database.make_engine(queues[1:], GATE_JOBS, self._name),
-        ]
+        engines = [self._database.make_engine(tasks, self._slots), self._database.make_engine(merges, GATE_JOBS)]
         serving = [asyncio.create_task(self._guard(self._serve(engine))) for engine in engines]
         watching = [asyncio.create_task(self._guard(part)) for part in (self._beat(), self._follow(once))]
         await self._stopping.wait()
@@ -165,12 +162,11 @@ class Worker:
             if not self._stopping.is_set():
                 await asyncio.sleep(1.0)
 
-    async def _run_job(
-        self, act: Callable[[LocalWork, str, str], Awaitable[None]], context: JobContext, work: str, key: str
-    ) -> None:
+    async def _run_job(self, context: JobContext, work: str, key: str) -> None:
         """Do a job of a backlog run that is open here. If it is not open yet, `tick` defers the job again."""
         if work in self._works and not self._stopping.is_set():
-            await self._guard(act(self._works[work], f"{self._name}/{self._id}.{context.job.id}", key))
+            local, holder = self._works[work], f"{self._name}/{self._id}.{context.job.id}"
+            await self._guard(local.merge(holder) if key == GATE else local.run_task(holder, key))
 
     async def _tick(self, timestamp: int) -> None:
         """Look after the backlog runs of this repository, in case anything is missing."""
@@ -240,26 +236,20 @@ class Worker:
         else:
             await self._open(order)
 
-    async def _open(self, order: WorkOrder) -> LocalWork:
+    async def _open(self, order: WorkOrder) -> None:
         def is_late() -> bool:
             state = local.log.state
             return self._interrupt.must_end() or state.finished is not None or order.is_overdue(age(state))
 
         brings = order.id == self._brought
-        local = LocalWork(
-            self._database,
-            order,
-            RunFolder(prepare(Path(order.workspace)), order.id),
-            [Ndjson(is_late)] if brings and self._prints_events else [],
-            clone=self._clone,
-            brings=brings,
-            is_quiet=self._is_quiet or (not brings and bool(self._works)),  # one table fits on a screen
-        )
+        folder = RunFolder(prepare(Path(order.workspace)), order.id)
+        sinks = [Ndjson(is_late)] if brings and self._prints_events else []
+        is_quiet = self._is_quiet or (not brings and bool(self._works))  # one table fits on a screen
+        local = LocalWork(self._clone, order, folder, sinks, brings=brings, quiet=is_quiet)
         await local.begin()
-        if notice := enlist(local.folder, os.environ):
+        if notice := enlist(folder, os.environ):
             self._say(notice)
         self._works[order.id] = local
-        return local
 
     def _localize(self, row: WorkRow) -> WorkOrder:
         """Return the order of a backlog run, with its workspace here; raise a UserError if this clone can't run it."""

@@ -119,7 +119,7 @@ def test_a_pipe_is_neither_read_nor_written(use, tmp_path):
 def test_an_edit_needs_text_that_occurs_exactly_once(use, tmp_path):
     (tmp_path / "a").write_text("one\ntwo\none\n")
     assert "occurs 2 times" in use("edit", path="a", old="one", new="1")[1]
-    assert "nearest lines are:\none\ntwo\none" in use("edit", path="a", old="twoo", new="1")[1]
+    assert "is not in the file" in use("edit", path="a", old="twoo", new="1")[1]
     assert "is empty" in use("edit", path="a", old="", new="1")[1]
     assert "nothing would change" in use("edit", path="a", old="two", new="two")[1]
     assert (tmp_path / "a").read_text() == "one\ntwo\none\n"

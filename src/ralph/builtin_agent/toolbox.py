@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from shutil import which
 from typing import Annotated, Any
@@ -266,15 +265,7 @@ def find_text(old: str, text: str) -> int:
         return text.index(old)
     if count > 1:
         raise ToolError(f"old occurs {count} times in the file: include more of the lines around it")
-    raise ToolError(f"old is not in the file. The nearest lines are:\n{_nearest(old, text)}")
-
-
-def _nearest(old: str, text: str) -> str:
-    """Return the lines of the file that look most like `old`."""
-    lines, wanted = text.split("\n")[:5000], old.strip("\n").split("\n")
-    heads = [line[:100] for line in lines]  # comparing is slower than linear
-    best = heads.index(get_close_matches(wanted[0][:100], heads, 1, 0.0)[0])
-    return "\n".join(lines[max(best - 1, 0) : best + len(wanted) + 1])
+    raise ToolError("old is not in the file: read the lines that you want to change again")
 
 
 def cut(text: str, most: int) -> str:

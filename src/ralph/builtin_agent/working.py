@@ -6,7 +6,6 @@ the model is stored on disk, so that a session can be resumed.
 """
 
 import json
-import os
 import platform
 import re
 import sys
@@ -27,7 +26,8 @@ from pydantic_ai.tools import ToolDefinition
 
 from ralph.builtin_agent.toolbox import TOOLS, Bash, Call, Toolbox, calls_in, commands_in, cut, new_call_id, text_of
 from ralph.builtin_agent.wires import MAX_ATTEMPTS, ContextFull, ModelAsker, ModelError, UnfinishedTurn
-from ralph.errors import UNREADABLE, UserError
+from ralph.errors import UserError
+from ralph.files import save_file
 
 _KEEP_ALIVE = 2.0  # seconds between two keep_alive lines
 FULL = 0.8  # of the context
@@ -149,7 +149,7 @@ class Conversation:
     is shortened.
     """
 
-    def __init__(self, session: str, file: Path | None, context: int) -> None:
+    def __init__(self, session: str, file: Path, context: int) -> None:
         self.session, self.context = session, context
         self.messages: list[ModelMessage] = []
         self._file = file
@@ -179,24 +179,24 @@ class Conversation:
         _shorten_old(self.messages)
         saved = before - _characters(self.messages)
         self._counted = max(self._counted - saved // _PER_TOKEN, 0)
-        self._write({"shortened": len(self.messages)})
+        self._store()
         return saved > 0
 
     def clear(self) -> None:
-        """Store that a resumed session starts with an empty conversation."""
-        self._write({"cleared": len(self.messages)})
+        """Empty the conversation, for a session that is resumed."""
+        self.messages.clear()
+        self._store()
 
     def _add(self, message: ModelMessage) -> None:
         self.messages.append(message)
         self._since += _characters([message])
-        self._write(ModelMessagesTypeAdapter.dump_python([message], mode="json")[0])
+        self._store()
 
-    def _write(self, line: dict[str, Any]) -> None:
-        try:
-            with open(self._file or os.devnull, "a", opener=_private) as file:
-                file.write(json.dumps(line) + "\n")
-        except OSError:
-            self._file = None  # the turn continues without storing the session
+    def _store(self) -> None:
+        """Store all messages. If that fails, the turn continues, but the session can't be resumed."""
+        messages = ModelMessagesTypeAdapter.dump_python(self.messages, mode="json")
+        with suppress(UserError):
+            save_file(self._file, json.dumps(messages).encode())
 
 
 def _characters(messages: Iterable[ModelMessage]) -> int:
@@ -204,33 +204,23 @@ def _characters(messages: Iterable[ModelMessage]) -> int:
 
 
 def start_conversation(home: Path, context: int) -> Conversation:
-    """Start a new session. If it can't be stored, it can't be resumed either."""
+    """Start a new session; delete the files of old ones."""
     session, folder = uuid4().hex, home / "sessions"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        oldest = time.time() - _KEPT_DAYS * 86400
-        for old in folder.glob("*.jsonl"):
+    oldest = time.time() - _KEPT_DAYS * 86400
+    with suppress(OSError):
+        for old in folder.glob("*.json"):
             if old.stat().st_mtime < oldest:
-                old.unlink(missing_ok=True)
-        open(file := folder / f"{session}.jsonl", "x", opener=_private).close()
-    except OSError:
-        return Conversation(session, None, context)
-    return Conversation(session, file, context)
+                old.unlink()
+    return Conversation(session, folder / f"{session}.json", context)
 
 
 def resume_conversation(home: Path, session: str, context: int) -> Conversation:
     """Load a session, even if the agent was killed in the middle of a call."""
-    file = home / "sessions" / f"{session}.jsonl"
+    file = home / "sessions" / f"{session}.json"
     if not _NAME.match(session) or not file.is_file():
         raise UserError(f"no session found with the id {session!r}", "start a new one")
     kept = Conversation(session, file, context)
-    for line in _lines(file):
-        if "cleared" in line:
-            kept.messages.clear()
-        elif "shortened" in line:
-            _shorten_old(kept.messages)
-        else:
-            kept.messages += ModelMessagesTypeAdapter.validate_python([line])
+    kept.messages = ModelMessagesTypeAdapter.validate_python(json.loads(file.read_bytes()))
     last = kept.messages[-1] if kept.messages else None
     if isinstance(last, ModelResponse) and (calls := [part for part in last.parts if isinstance(part, ToolCallPart)]):
         result = "interrupted: it may be half done"
@@ -239,23 +229,12 @@ def resume_conversation(home: Path, session: str, context: int) -> Conversation:
     return kept
 
 
-def _lines(file: Path) -> Iterable[dict[str, Any]]:
-    """Yield the complete lines of a file; a kill may have cut off the last one."""
-    for line in file.read_text("utf-8", "replace").split("\n")[:-1]:
-        with suppress(*UNREADABLE):
-            yield json.loads(line)
-
-
 def _shorten_old(messages: Sequence[ModelMessage]) -> None:
     """Shorten tool output in all but the last messages, always in the same way, so that the provider can cache it."""
     for message in messages[:-_RECENT]:
         for part in message.parts:
             if isinstance(part, ToolReturnPart) and isinstance(part.content, str) and len(part.content) > 2 * _SHORT:
                 part.content = f"{part.content[:_SHORT]}\n[… shortened …]"
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 class BuiltinWorker(Struct, kw_only=True):

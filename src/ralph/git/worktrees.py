@@ -20,7 +20,7 @@ from ralph.files import locked, read_given, remove_tree, replace_file, state_fol
 from ralph.git.client import PINNED_SETTINGS, Git, GitError, git_at, git_dir_of, git_error, read_line
 from ralph.git.index import MAX_INDEX, PrivateIndex, display_path, files_in, find_nested, gitlinks, head_of, tree_of
 from ralph.git.locks import remove_stale, remove_stale_locks, update_refs
-from ralph.git.scm import EXCLUDE_RALPH, Runner, commit_with_git, run_unattended
+from ralph.git.scm import Runner, commit_with_git, run_unattended
 from ralph.store.folder import is_occupied
 from ralph.store.journal import read_entries
 
@@ -118,7 +118,7 @@ def create(worktree: Worktree, start: str = "HEAD") -> str:
                 update_refs(home, f"delete {worktree.ref} {tip}")
         raise git_error(args, result, "cannot make a worktree")
     os.makedirs(worktree.workspace, exist_ok=True)
-    count = len(_changes(home, "normal")) if start == "HEAD" else 0
+    count = len(_changes(home)) if start == "HEAD" else 0
     if not count:
         return ""
     changes = "an uncommitted change stays" if count == 1 else f"{count} uncommitted changes stay"
@@ -284,13 +284,9 @@ def copied_files(git: Git) -> list[bytes]:
 
 def is_clean(git: Git, tip: str) -> bool:
     """Return whether the worktree is exactly at this commit, apart from ralph's own files and copied files."""
-    copied = {b"? " + name for name in copied_files(git)}
-    all_new = ("--untracked-files=all",) if copied else ()
-    args = ("status", "--porcelain=v2", "--branch", "-z", *all_new, *NOT_INTO_NESTED, "--", ":(top)", EXCLUDE_RALPH)
-    result = git.try_run("--no-optional-locks", *args)
-    lines = [line for line in result.out.split(b"\0") if line and line not in copied]
-    is_there = f"# branch.oid {tip}".encode() in lines
-    return not result.code and is_there and all(line.startswith(b"# ") for line in lines)
+    with suppress(GitError):
+        return git.resolve("HEAD") == tip and not {*_changes(git)} - {*copied_files(git)}
+    return False
 
 
 def registered_git_dir(worktree: Worktree) -> str:
@@ -390,9 +386,9 @@ def remove_unstarted(home: Git, runs: Path) -> None:
                 remove(worktree)
 
 
-def _changes(git: Git, new_files: str) -> list[bytes]:
-    """Return the changed paths, without ralph's own files. `new_files` is the value for `--untracked-files`."""
-    args = ("status", "--porcelain", "-z", "--no-renames", f"--untracked-files={new_files}", *NOT_INTO_NESTED)
+def _changes(git: Git) -> list[bytes]:
+    """Return the changed paths, without ralph's own files."""
+    args = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", *NOT_INTO_NESTED)
     lines = git.run("--no-optional-locks", *args).split(b"\0")
     return [line[3:] for line in lines if line and b"/.ralph/" not in b"/" + line[3:]]
 
@@ -417,7 +413,7 @@ def refuse_if_anything_is_lost(worktree: Worktree) -> None:
 def first_unsaved(worktree: Worktree) -> str:
     """Return the first change, new file or nested repository that exists only in the worktree; empty if none does."""
     git = worktree.git
-    paths = [path for path in _changes(git, "all") if not path.endswith(b"/") or any(files_in(git, path[:-1]))]
+    paths = [path for path in _changes(git) if not path.endswith(b"/") or any(files_in(git, path[:-1]))]
     paths += [git.place(path) for path in _changed_submodules(worktree.home, git)]
     return display_path(paths[0]) if paths else ""
 

@@ -197,7 +197,7 @@ def test_a_check_that_was_red_once_is_no_longer_called_unproven(ralph: Start, ag
 def test_with_yes_an_open_question_gives_exit_code_1(ralph: Start, agent: Start, repository: Path) -> None:
     done = ralph("plan", "x", "--yes", "--agent", agent(says(PLAN + QUESTION)))
     assert done.code == 1
-    assert "the agent asks: Which currency?" in done.err
+    assert "answer and tick: Which currency?" in done.err
     assert (repository / "PLAN.md").read_text() == PLAN + QUESTION
 
 

@@ -156,9 +156,7 @@ class Planning:
                 self.dialog.say(f"Stopped; the plan is in {self.draft}")
                 return 1
             if choice.lower() in ("e", "edit"):
-                editor, code = open_in_editor(self.draft)
-                if code:
-                    self.dialog.say(f"! {editor} exited with {code}; choose another editor with EDITOR")
+                open_in_editor(self.draft)
                 plan = Plan(load_plan(self.draft).text, plan.name)
             elif choice.lower() in ("t", "tell"):
                 words = words.strip() or self.dialog.ask("What should change? ")
@@ -173,12 +171,7 @@ class Planning:
         if problems := plan.problems():
             raise UserError(problems[0], f"the plan is in {self.draft}")
         self._write(plan)
-        if questions := plan.questions():
-            self.dialog.say(
-                f"ralph: the agent asks: {one_line(questions[0])} (answer in {self.path.name}, then tick it)"
-            )
-            return 1
-        return 0
+        return 1 if self._say_problems(plan) else 0
 
     def _show(self, plan: Plan) -> None:
         self.dialog.say(f"\n{clean(plan.text)}")
@@ -217,7 +210,7 @@ class Planning:
 
     def _say_problems(self, plan: Plan) -> bool:
         """Show the problems of a plan; return whether there are any."""
-        problems = [*plan.problems(), *(f"still open: {one_line(one)}" for one in plan.questions())]
+        problems = [*plan.problems(), *(f"answer and tick: {one_line(one)}" for one in plan.questions())]
         for problem in problems:
             self.dialog.say(f"! {problem}")
         return bool(problems)
@@ -239,10 +232,10 @@ class Planning:
         return 0
 
 
-def open_in_editor(path: Path) -> tuple[str, int]:
-    """Open a file in the user's editor; return the editor and its exit code."""
+def open_in_editor(path: Path) -> None:
+    """Open a file in the user's editor, and wait until it is closed."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     # Like git, start the editor with a shell. Ctrl-C is for the editor, so the shell ignores it.
     words = ("/bin/sh", "-c", f'trap : INT; {editor} "$@"', editor, str(path))
     with ignore_ctrl_c():
-        return editor, DetachedProcess.start(words, os.environ, (0, 1, 2), new_session=False).wait() or 0
+        DetachedProcess.start(words, os.environ, (0, 1, 2), new_session=False).wait()

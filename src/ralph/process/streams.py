@@ -169,15 +169,14 @@ class LogFile:
 
     def close(self) -> None:
         """Write an unfinished line, and the end of a stream that was too long."""
-        self._put(self._rest())
+        rest, self._unsettled = self._unsettled, b""
+        self._put(self._redact(rest))
         data, start = bytes(self._tail), 0
         if self._tail.lost:
             # The text before the first line or string may be the rest of a key.
             start = data.find(b"\n", 0, PIECE) + 1 or data.find(b'"', 0, PIECE) + 1 or after_half_a_key(data[:PIECE])
             self._write(b"\n[... %d bytes left out ...]\n" % (self._tail.lost + start))
-        for at in range(start, len(data), PIECE):
-            self._write(self._settle(data[at : at + PIECE]))
-        self._write(self._rest())
+        self._write(self._redact(data[start:]))
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = GIVEN_UP
@@ -188,10 +187,6 @@ class LogFile:
         end = redactable_length(data, self._redact)
         self._unsettled = data[end:]
         return self._redact(data[:end])
-
-    def _rest(self) -> bytes:
-        rest, self._unsettled = self._unsettled, b""
-        return self._redact(rest)
 
     def _put(self, data: bytes) -> None:
         """Write to the beginning of the log; data that doesn't fit goes to the tail."""

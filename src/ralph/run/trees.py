@@ -233,14 +233,12 @@ def make_trees(context: Context, worktree: Worktree | None = None, green_is_enou
 
     Without a usable git repository they are only fingerprints, and only if a rule needs them.
     """
-    root, settings = context.root.resolve(), context.settings
-    # Starting git would take longer than the rest of a small run, so look for `.git` first.
-    if any(os.path.lexists(parent / ".git") for parent in (root, *root.parents)):
-        try:
-            if git := find_git(context.root, context.deadline):
-                return GitTrees(context, git, worktree)
-        except UserError as error:
-            context.tell(Notice(f"no checkpoints, no diff: {error.advice}"))
+    settings = context.settings
+    try:
+        if git := find_git(context.root, context.deadline):
+            return GitTrees(context, git, worktree)
+    except UserError as error:
+        context.tell(Notice(f"no checkpoints, no diff: {error.advice}"))
     return Trees(context, worktree, walks=settings.min_tool_calls > 0 or settings.stuck > 0 or green_is_enough)
 
 

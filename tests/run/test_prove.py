@@ -202,7 +202,7 @@ def test_a_run_that_is_killed_during_its_proof_is_done_or_can_be_resumed(
     go.touch()
     if sent == signal.SIGINT:
         assert process.returncode == 0, said
-        assert "the proof was interrupted; `ralph prove` starts it again" in said
+        assert "no proof: interrupted (`ralph prove` starts it again)" in said
         assert ralph("prove").code == 1
     else:
         resumed = ralph("resume")

@@ -33,7 +33,7 @@ from ralph.run.accept import rewind as rewind_run
 from ralph.run.clean import Leftover, find_leftovers, remove_leftovers
 from ralph.run.context import Context
 from ralph.run.options import Option
-from ralph.run.prove import ProofInterrupted, prove_change
+from ralph.run.prove import prove_change
 from ralph.sandbox.mounts import is_inside
 from ralph.settings import parse_duration
 from ralph.settings.trust import difference_in
@@ -347,7 +347,7 @@ def prove(values: Values, words: list[str]) -> int:
         )
         try:
             proof = prove_change(home, before, after, context)
-        except (ProofInterrupted, UserError):
+        except UserError:
             if interrupt.level:
                 raise KeyboardInterrupt from None
             raise

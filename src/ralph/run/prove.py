@@ -33,10 +33,6 @@ from ralph.run.trees import Trees
 MIN_LIMIT, LIMIT_FACTOR = 10.0, 3.0  # seconds; how much longer a run of the checks may take than the first one
 
 
-class ProofInterrupted(Exception):
-    """The user has interrupted the proof."""
-
-
 def prove_change(home: Git, before: str, after: str, context: Context) -> Proof:
     """Return the proof of a change, between two commits of the user's repository, by the run's checks."""
     limit = math.inf
@@ -49,8 +45,6 @@ def prove_change(home: Git, before: str, after: str, context: Context) -> Proof:
     def passes_without(parts: Sequence[Part], seconds: float) -> bool | None:
         """Return whether every check passes without these parts; None if that took longer than this many seconds."""
         nonlocal limit
-        if context.interrupt.level:
-            raise ProofInterrupted
         if limit < math.inf:  # the copy has been used
             copy.check_out(after)
         _undo(parts, folder)
@@ -60,7 +54,7 @@ def prove_change(home: Git, before: str, after: str, context: Context) -> Proof:
         inside = replace(copy.context, clock=clock, tell=tell_notices, settings=settings)
         checks = Checks(inside, settings.checks).run(0)
         if checks is None:
-            raise ProofInterrupted
+            raise UserError("interrupted", "`ralph prove` starts it again")
         passes = all(check.passed for check in checks)
         if not passes and seconds <= limit and clock.time_left() <= 0:
             return None
@@ -122,8 +116,6 @@ def prove_run(run: Run, stop: Stop, request: RunRequest, *, parts: Parts, contex
             run = _ask_about(proof, request.goal(), run, last, parts, trees=trees)
             if run.last and run.last is not last:
                 prove_now(run.last.tree)
-    except ProofInterrupted:
-        context.tell(events.Notice("the proof was interrupted; `ralph prove` starts it again", "info"))
     except UserError as error:
         context.tell(events.Notice(f"no proof: {error.advice}"))
     return run

@@ -95,8 +95,8 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
     is_done = outcome(board)[1] == 0
     if is_done:
         update_refs(home, f"delete {order.target_ref} {tip}")
-    with suppress(UserError, OSError):
-        worktrees.delete_folder(order.gate_worktree(home))
+    with suppress(UserError):
+        worktrees.remove_folder(order.gate_worktree(home))
     tasks = sum(job.state != "withdrawn" for job in board.jobs.values())
     return AcceptedWork(
         target=order.target,
@@ -192,6 +192,6 @@ def discard_work(run: Listed, interrupt: Interrupt) -> list[tuple[str, str]]:
             update_refs(home, f"update {kept_as} {tip}")
             update_refs(home, f"delete {ref} {tip}")
             kept.append((branch, kept_as))
-        with suppress(UserError, OSError):
-            worktrees.delete_folder(order.gate_worktree(home))
+        with suppress(UserError):
+            worktrees.remove_folder(order.gate_worktree(home))
     return kept

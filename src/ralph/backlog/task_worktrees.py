@@ -79,8 +79,8 @@ def clear(order: WorkOrder, repository: Git, merged: dict[str, str]) -> None:
 
 
 def _remove(made: Worktree) -> None:
-    with suppress(OSError):
-        worktrees.delete_folder(made)
+    with suppress(UserError):
+        worktrees.remove_folder(made)
 
 
 def clear_leftovers(order: WorkOrder, repository: Git, board: Board) -> None:

@@ -346,31 +346,26 @@ def remove(worktree: Worktree) -> None:
 
 
 def remove_folder(worktree: Worktree) -> None:
-    """Remove the worktree's folder and git's records of it."""
-    try:
-        delete_folder(worktree)
-    except OSError as error:
-        raise GitError(f"cannot remove {error.filename or worktree.path}: {error.strerror}") from None
-    worktree.home.run("worktree", "prune")
-
-
-def delete_folder(worktree: Worktree) -> None:
-    """Delete the worktree's folder, then git's folder for it. If the folder is a link, delete only the link.
+    """Remove the worktree's folder, then git's folder for it. If the folder is a link, remove only the link.
 
     The folder is renamed first: if ralph is killed, the rest of it must not look like uncommitted work.
     """
-    trash = f"{worktree.path}.gone"
-    for folder in (trash, worktree.path) if worktree.path else ():
-        if os.path.islink(folder):
-            os.unlink(folder)
-        elif os.path.lexists(folder):
-            if folder != trash:
-                os.rename(folder, trash)
-            remove_tree(trash)
-    if worktree.path:
-        remove_stale(worktree.home, f"{worktree.path}.index", f"{worktree.path}.index.lock", age=0.0)
-    if kept := registered_git_dir(worktree):
-        remove_tree(kept, last="gitdir")
+    if not worktree.path:  # the branch has no worktree
+        return
+    trash, index = f"{worktree.path}.gone", f"{worktree.path}.index"
+    try:
+        for folder in (trash, worktree.path):
+            if os.path.islink(folder):
+                os.unlink(folder)
+            elif os.path.lexists(folder):
+                if folder != trash:
+                    os.rename(folder, trash)
+                remove_tree(trash)
+        remove_stale(worktree.home, index, f"{index}.lock", age=0.0)
+        if kept := registered_git_dir(worktree):
+            remove_tree(kept, last="gitdir")
+    except OSError as error:
+        raise GitError(f"cannot remove {error.filename or worktree.path}: {error.strerror}") from None
 
 
 def remove_unstarted(home: Git, runs: Path) -> None:

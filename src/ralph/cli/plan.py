@@ -18,11 +18,12 @@ from ralph.errors import UserError
 from ralph.forge.host import Issue
 from ralph.planning.plans import (
     Plan,
-    PlanRequest,
     Trial,
+    change_prompt,
     is_plan,
     load_plan,
     plan_in,
+    planning_prompt,
     planning_settings,
     require_plan,
     save_plan,
@@ -77,7 +78,7 @@ class Planning:
         given = [one.command for one in self.settings.checks]
         self.known = tuple(dict.fromkeys((*given, *installed_checks(self.workspace))))
         self.dialog = Dialog(sys.stdin, sys.stderr)
-        self.request: PlanRequest | None = None
+        self.goal = "Carry out the plan below."
         self._trials: dict[str, Trial] = {}
         self._decided: dict[str, bool] = {}
 
@@ -109,8 +110,8 @@ class Planning:
         folder = next(one for one in self.path.parents if one.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):  # before the agent costs anything
             raise UserError(f"cannot write {self.path}", "name another file with -o FILE")
-        self.request = PlanRequest(text, self.known, self.is_attended)
-        return self._ask(self.request, self.request.prompt())
+        self.goal = text
+        return self._ask()
 
     def _remove_suggested_commands(self, plan: Plan, issue: Issue) -> Plan:
         """Remove commands that an issue suggests; without a person to review the plan, all but the known checks."""
@@ -126,14 +127,14 @@ class Planning:
             raise UserError("every check comes from the issue, so none is used", 'name one: --check "CMD"')
         return guarded
 
-    def _ask(self, wanted: PlanRequest, prompt: str) -> tuple[Plan | None, Stop]:
-        """Have an agent make a plan in a separate run."""
+    def _ask(self, change: str = "") -> tuple[Plan | None, Stop]:
+        """Have an agent make or change a plan in a separate run."""
         request = replace(
             self.asked,
             settings=planning_settings(self.settings),
-            goal_text=prompt,
+            goal_text=planning_prompt(self.goal, self.known, self.is_attended) + change,
             goal_file="",
-            heading=f"plan: {one_line(wanted.goal, 200)}",
+            heading=f"plan: {one_line(self.goal, 200)}",
             looks_only=True,
         )
         run, stop = play(request, self.keeper, self.shown, rules=(require_plan(self.path.name),), answers=True)
@@ -160,8 +161,7 @@ class Planning:
                 plan = Plan(load_plan(self.draft).text, plan.name)
             elif choice.lower() in ("t", "tell"):
                 words = words.strip() or self.dialog.ask("What should change? ")
-                request = self.request or PlanRequest("Carry out the plan below.", self.known, self.is_attended)
-                changed = self._ask(request, request.prompt(plan, words))[0] if words else None
+                changed = self._ask(change_prompt(plan, words))[0] if words else None
                 plan = changed or plan
 
     def _accept(self, plan: Plan) -> int:

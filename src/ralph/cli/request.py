@@ -296,12 +296,6 @@ def explain(request: RunRequest, sources: Sequence[Path], out: TextIO) -> int:
     prompt, first = compose(Run(id="dry-run", goal=goal), ()), chosen[0]
     given = {"prompt": prompt, "prompt_file": "PROMPT_FILE", "yolo": settings.yolo}
     turn = replace(first.request(), **given, sandboxed=settings.sandbox.enabled)
-    limits = [
-        plural(policy.cap, "iteration"),
-        "" if settings.max_cost is None else f"${settings.max_cost:g}",
-        "" if settings.max_tokens is None else f"{settings.max_tokens} tokens",
-        "" if settings.max_time is None else format_duration(settings.max_time),
-    ]
     rows = [
         ("settings", ", ".join(map(str, sources)) or "defaults"),
         ("workspace", request.workspace),
@@ -309,13 +303,17 @@ def explain(request: RunRequest, sources: Sequence[Path], out: TextIO) -> int:
         ("agent", shlex.join(first.module.invocation(turn).argv)),
         ("done when", done_when([str(claim) for claim in policy.claims], len(settings.checks))),
         ("and", ", ".join(policy.gates) or "nothing else"),
-        *(() if settings.verifies else (("verified", "by nothing: no check, no tasks file"),)),
+        ("verified", "" if settings.verifies else "by nothing: no check, no tasks file"),
         *(("check", check.command) for check in settings.checks),
-        ("at most", ", ".join(filter(None, limits))),
-        *((("sandbox", f"network {settings.sandbox.net}"),) if settings.sandbox.enabled else ()),
+        ("at most", plural(policy.cap, "iteration")),
+        ("at most", f"${settings.max_cost:g}" if settings.max_cost else ""),
+        ("at most", f"{settings.max_tokens} tokens" if settings.max_tokens else ""),
+        ("at most", format_duration(settings.max_time) if settings.max_time else ""),
+        ("sandbox", f"network {settings.sandbox.net}" if settings.sandbox.enabled else ""),
     ]
     redact = Redactor(secret_values(os.environ)).text
     for name, text in rows:
-        print(f"{name:>10}  {redact(clean(text))}", file=out)
+        if text:
+            print(f"{name:>10}  {redact(clean(text))}", file=out)
     print(f"\nThe first prompt:\n\n{redact(clean(prompt))}", file=out)
     return 0

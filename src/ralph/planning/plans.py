@@ -229,22 +229,16 @@ It was:
 Answer with the whole plan, corrected."""
 
 
-class PlanRequest(Struct, frozen=True):
-    """A request for a plan. `goal` is the text in the prompt; `checks` are the project's own."""
+def planning_prompt(goal: str, checks: Sequence[str], is_attended: bool) -> str:
+    """Return the prompt for a plan. `checks` are the project's own; without a person, nobody answers questions."""
+    project = _PROJECT.format(checks=", ".join(f"`{check}`" for check in checks)) if checks else ""
+    unattended = "" if is_attended else _UNATTENDED
+    return PROMPT.format(shape=SHAPE, project=project, unattended=unattended, goal=f"# The work\n\n{goal}")
 
-    goal: str
-    checks: tuple[str, ...] = ()
-    attended: bool = True
 
-    def prompt(self, plan: Plan | None = None, words: str = "") -> str:
-        project = _PROJECT.format(checks=", ".join(f"`{check}`" for check in self.checks)) if self.checks else ""
-        prompt = PROMPT.format(
-            shape=SHAPE,
-            project=project,
-            unattended="" if self.attended else _UNATTENDED,
-            goal=f"# The work\n\n{self.goal}",
-        )
-        return prompt + (_CHANGED.format(plan=plan.text, words=words) if plan else "")
+def change_prompt(plan: Plan, words: str) -> str:
+    """Return the end of a prompt that asks to change a plan as a person says."""
+    return _CHANGED.format(plan=plan.text, words=words)
 
 
 def planning_settings(settings: Settings) -> Settings:

@@ -72,9 +72,6 @@ class _Cline(Reader):
             self.trouble = Trouble(message, kind="fatal" if event.get("errorClass") == "auth" else None)
         return (AgentProgress(message),)
 
-    def event_notice(self, event: Table) -> Iterable[AgentEvent]:
-        return (AgentProgress(wire.text(event, "message") or wire.text(event, "text")),)
-
     def on_error(self, table: Table) -> None:
         self.trouble = self.trouble or Trouble(wire.text(table, "message"))
 

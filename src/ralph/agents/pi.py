@@ -36,7 +36,7 @@ class _Pi(Reader):
     # Each update repeats the whole message so far, so reading all of them would take quadratic time.
     SILENT = frozenset(
         {"agent_start", "turn_start", "turn_end", "message_start", "message_update", "tool_execution_update"}
-        | {"queue_update"}
+        | {"queue_update", "compaction_end"}
     )
 
     def on_session(self, table: Table) -> Iterable[AgentEvent]:
@@ -86,9 +86,6 @@ class _Pi(Reader):
 
     def on_compaction_start(self, table: Table) -> Iterable[AgentEvent]:
         return (AgentProgress("compacting the context"),)
-
-    def on_compaction_end(self, table: Table) -> Iterable[AgentEvent]:
-        return (AgentProgress("the context was compacted"),)
 
 
 parser = _Pi

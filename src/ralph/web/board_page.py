@@ -149,8 +149,8 @@ def _facts(seen: RunSeen) -> Html:
     run, present = seen.run, seen.present
     checks = None
     if present.checks and run.facts.kind != "work":
-        tone = "good" if present.checks_passed == present.checks else "bad"
-        checks = element(f"span.{tone}-text", f"{present.checks_passed}/{present.checks} checks")
+        tone = "good-text" if present.checks_passed == present.checks else "bad-text"
+        checks = element("span", f"{present.checks_passed}/{present.checks} checks", class_=tone)
     cost = "" if present.cost_usd is None else money(present.cost_usd)
     if run.is_alive:
         return facts_line(checks, cost, clock(run.facts.began, seen.now, ""))

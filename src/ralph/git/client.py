@@ -1,10 +1,11 @@
 """The `Git` object: a repository, and the policy by which git runs in it.
 
 There are three policies. *look* runs nothing that the repository's settings, hooks or attributes name: git gets a
-private git folder with the repository's objects and none of its settings. The private folder of a run is in ralph's
-state folder, outside the workspace; it is written once, and later only its HEAD changes. *own* is for ralph's
-worktrees, refs and checkpoints: the user's filters and merge drivers apply, hooks do not. *user* is for commands that
-the user could have typed: their hooks and settings apply, but git may not prompt or open an editor.
+private git folder with the repository's objects and refs and none of its settings. The private folder of a run is in
+ralph's state folder, outside the workspace; its settings are written once, and its HEAD is always the repository's.
+*own* is for ralph's worktrees, refs and checkpoints: the user's filters and merge drivers apply, hooks do not. *user*
+is for commands that the user could have typed: their hooks and settings apply, but git may not prompt or open an
+editor.
 """
 
 import math
@@ -352,6 +353,8 @@ def look_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
 
 
 class PrivateGitFolder(Struct, frozen=True):
+    """The private git folder of a run, for the repository of `git`."""
+
     git: Git
     folder: str
 

@@ -64,24 +64,24 @@ class PrivateIndex:
         self._path = os.path.join(os.path.abspath(folder), "index")
         self._env = {"GIT_INDEX_FILE": self._path}
         self._tree = ""  # the tree of what is in the index
-        self._look = PrivateGitFolder(git, os.path.abspath(folder))
+        self._private = PrivateGitFolder(git, os.path.abspath(folder))
         self._submodules: list[bytes] = []
         self._options: tuple[str, ...] = ()
 
     def begin(self) -> None:
         """Start from a copy of the user's index."""
-        self._look.open()
+        self._private.open()
         self._copy_users_index()
         with suppress(GitError):  # unmerged files have no tree
             tree = self.run("write-tree", "--missing-ok")
-            add_to_file(f"{self._look.folder}/{ADDED}", tree)
+            add_to_file(f"{self._private.folder}/{ADDED}", tree)
 
     def added_objects(self, paths: Sequence[bytes]) -> set[tuple[bytes, bytes]]:
         """Return path and object of these files as they were in the user's index when the run started or resumed.
 
         A filter of the user may have written those objects.
         """
-        trees = {*read_given(f"{self._look.folder}/{ADDED}", MAX_INDEX).decode().split()}
+        trees = {*read_given(f"{self._private.folder}/{ADDED}", MAX_INDEX).decode().split()}
         names = [os.fsdecode(path) for path in paths]
         args = ("--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree")
         rows = [row for tree in trees for row in self.git.try_run(*args, tree, "--", *names).out.split(b"\0") if row]
@@ -118,7 +118,7 @@ class PrivateIndex:
 
     def run(self, *args: str, stdin: bytes = b"") -> bytes:
         """Run git with this index. No program that the repository names is run."""
-        return self._look.look().run(*self._options, *args, stdin=stdin, env=self._env)
+        return self._private.look().run(*self._options, *args, stdin=stdin, env=self._env)
 
     def check_out(self, now: str, target: str) -> None:
         """Turn the files of the tree `now` into those of the tree `target`, byte for byte except line ends."""
@@ -183,12 +183,12 @@ class PrivateIndex:
 
     def _enter_new_nested(self, seen: GitStatus) -> None:
         """Treat the files of nested repositories that were added during the run as new files."""
-        path = f"{self._look.folder}/nested"
+        path = f"{self._private.folder}/nested"
         if not os.path.exists(path):
             write_file(path, b"\0".join(seen.nested))
         had = {*read_given(path, MAX_INDEX).split(b"\0")}
         folders = [folder.rstrip(b"/") for folder in seen.nested if folder.endswith(b"/") and folder not in had]
-        look = self._look.look()
+        look = self._private.look()
         for folder in without_submodules(look, folders) if folders else ():
             if files := [file for files in files_in(look, folder) for file in files]:
                 seen.nested.remove(folder + b"/")
@@ -230,7 +230,7 @@ class PrivateIndex:
         batches = [paths]
         while batches:
             batch = batches.pop()
-            result = self._look.look().try_run(*self._options, *args, stdin=b"\0".join(batch) + b"\0", env=self._env)
+            result = self._private.look().try_run(*self._options, *args, stdin=b"\0".join(batch) + b"\0", env=self._env)
             if result.code == 0:
                 continue
             if len(batch) > 1:  # git refuses all files because of one: find it by trying halves

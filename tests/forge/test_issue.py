@@ -167,7 +167,7 @@ def test_all_pages_of_open_issues_with_a_label_are_a_backlog(
         ("https://github.com/acme/other/issues/1", "issue 1 not found in acme/other"),
         ("seven", "not an issue: 'seven'"),
         ("0", "not an issue: '0'"),
-        ("", "--issue is empty"),
+        ("", "not an issue: ''"),
         ("44", "issue 44 is too long: 5.0 MB"),
         ("45", "#45 is a pull request, not an issue"),
     ],

@@ -130,14 +130,14 @@ def loop_settings(values: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     return workspace, overrides
 
 
-def _refuse_blank(command: str, values: dict[str, Any]) -> None:
-    """Refuse an empty value: `--tasks "$UNSET"` must not mean "no tasks".
+NAMES = frozenset(["FILE", "DIR", "NAME", "NAME|COMMAND", "TEXT", "BRANCH", "CMD"])
 
-    A blank goal is reported elsewhere, and `--db ""` means the database of the environment.
-    """
+
+def _refuse_blank(command: str, values: dict[str, Any]) -> None:
+    """Refuse an empty name: `--tasks "$UNSET"` must not mean "no tasks". A blank goal is reported elsewhere."""
     for option in COMMANDS[command]:
-        is_text = option.kind == "text" and option.name not in ("prompt", "db")
-        if is_text and not values.get(str(option.name), "-").strip():
+        is_name = option.kind == "text" and option.metavar in NAMES and option.name != "prompt"
+        if is_name and not values.get(str(option.name), "-").strip():
             raise UserError(f"{option.names[-1]} is empty", "give it a value, or leave it out")
     response = values.get("completion_response", "")
     if command == "run" and response.endswith(YAML_ENDINGS):

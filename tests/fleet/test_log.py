@@ -454,3 +454,9 @@ def test_a_pause_that_ends_here_does_not_reopen_a_backlog_run_that_has_just_ende
 def test_jobs_are_deleted_when_they_are_finished() -> None:
     engine = Database("postgresql://nowhere/x").make_engine("x", 1)
     assert engine.delete_jobs == jobs.DeleteJobCondition.ALWAYS
+
+
+def test_the_engine_does_not_forget_a_worker_that_is_suspended_for_a_day() -> None:
+    """It could take no more jobs when it wakes up: they refer to its row."""
+    engine = Database("postgresql://nowhere/x").make_engine("x", 1)
+    assert engine.stalled_worker_timeout > 24 * 60 * 60

@@ -327,21 +327,31 @@ def start_program(request: Packet, fds: list[int]) -> int:
             leave_abstract_sockets()
             leave_session_keyring()
 
-    stdin, stdout, stderr = fds[:3]
-    how: dict[str, Any] = {"cwd": request["cwd"], "env": request["env"], "start_new_session": True}
-    how |= {"stdin": stdin, "stdout": stdout, "stderr": stderr, "close_fds": False, "preexec_fn": prepare}
+    def start(executable: str, words: list[str]) -> int:
+        process = subprocess.Popen(
+            words,
+            executable=executable,
+            cwd=request["cwd"],
+            env=request["env"],
+            stdin=fds[0],
+            stdout=fds[1],
+            stderr=fds[2],
+            close_fds=False,  # all others are closed by exec
+            start_new_session=True,
+            preexec_fn=prepare,
+        )
+        process.returncode = 0  # `_reap` collects it
+        return process.pid
+
     try:
         try:
-            process = subprocess.Popen(argv, executable=program, **how)
+            return start(program, argv)
         except OSError as error:
             if error.errno != errno.ENOEXEC:
                 raise
-            # a script without a #! line, as a shell runs it
-            process = subprocess.Popen(["sh", program, *argv[1:]], executable="/bin/sh", **how)
+            return start("/bin/sh", ["sh", program, *argv[1:]])  # a script without a #! line, as a shell runs it
     except (subprocess.SubprocessError, ValueError) as error:  # `prepare` failed; a NUL byte in an argument
         raise OSError(errno.EINVAL, str(error), program) from error
-    process.returncode = 0  # it is not collected by `process`, but by the keeper
-    return process.pid
 
 
 # System calls that Python does not wrap, made through ctypes.

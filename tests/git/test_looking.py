@@ -10,7 +10,7 @@ import pytest
 from ralph.errors import UserError
 from ralph.git.checkpoints import changed_files, diff
 from ralph.git.client import find_git
-from ralph.git.index import tree_of
+from ralph.git.index import PrivateIndex, head_of, tree_of
 
 Plant = Callable[[Any, str], None]
 
@@ -118,11 +118,13 @@ def test_a_repository_that_disappears_during_the_run_is_an_error(repo: Any, swap
         "echo 0123 >.git/refs/heads/main",
     ],
 )
-def test_the_checked_out_commit_is_the_one_that_git_reports(repo: Any, before: str) -> None:
+def test_the_checked_out_commit_is_the_one_that_git_reports(repo: Any, before: str, tmp_path: Path) -> None:
     repo.write("a.txt")
     repo.commit()
     done = subprocess.run(f"{before} && pwd", shell=True, cwd=repo.path, check=True, capture_output=True, text=True)
     place = done.stdout.strip()
     found = repo.found() if place == str(repo.path) else find_git(Path(place))
     asked = found.try_run("rev-parse", "--verify", "--quiet", "HEAD")
-    assert found.resolve("HEAD") == ("" if asked.code else asked.out.decode().strip())
+    commit = "" if asked.code else asked.out.decode().strip()
+    assert found.resolve("HEAD") == commit
+    assert head_of(PrivateIndex(found, str(tmp_path / "private")).tree()) == commit

@@ -10,7 +10,7 @@ from ralph.core.measuring import Metric, run_to_run_difference
 from ralph.core.model import FileChange
 from ralph.core.text import clean, short
 from ralph.history.evidence import Evidence, PatchedFile
-from ralph.history.run_history import PastIteration, RunHistory
+from ralph.history.run_history import CheckResult, PastIteration, RunHistory
 from ralph.history.states import RESULT_TONES
 from ralph.show.plots import Html, element, joined
 from ralph.show.summary import (
@@ -85,14 +85,9 @@ def number_column(past: Sequence[PastIteration], anchor: str) -> Column:
     return Column("#", [element("a", str(one.number), href=f"#{anchor}{one.number}") for one in past], kind=".num")
 
 
-def _verdicts(one: PastIteration) -> dict[str, Html]:
-    """Return a mark per check, by name."""
-    marks: dict[str, Html] = {}
-    for check in one.checks:
-        said = f"{'passed' if check.passed else how_it_failed(check)}, {duration(check.seconds)}"
-        shown = mark("good", "✓", said) if check.passed else mark("bad", "✗", said)
-        marks[check.name] = joined(marks.get(check.name), shown)
-    return marks
+def _check_mark(check: CheckResult) -> Html:
+    said = f"{'passed' if check.passed else how_it_failed(check)}, {duration(check.seconds)}"
+    return mark("good", "✓", said) if check.passed else mark("bad", "✗", said)
 
 
 def score(history: RunHistory, anchor: str) -> Html | None:
@@ -108,7 +103,7 @@ def score(history: RunHistory, anchor: str) -> Html | None:
     heads = [element("th", link, scope="col") for link in links[:-1]]
     heads.append(element("th", links[-1], scope="col", class_="current" if is_running else None))
     rows = [element("tr", element("th.soft", "Iteration", scope="row"), heads)]
-    marks = [_verdicts(one) for one in past]
+    marks = [{check.name: _check_mark(check) for check in one.checks} for one in past]
     for name in list(dict.fromkeys((*history.check_names, *history.checked)))[:MAX_ROWS]:
         head = element("th", element("code", short(name, 60)), scope="row", title=name)
         rows.append(element("tr", head, [element("td", of.get(name)) for of in marks]))

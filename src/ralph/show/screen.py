@@ -220,7 +220,6 @@ def make_screen(
     )
 
 
-_ROOM_FOR_MEAN, _ROOM_FOR_TODO = 56, 70  # columns from which the live line shows the cost per turn and the todo list
 _MIN_SECONDS = 3  # from which the live line shows how long an activity has taken
 
 
@@ -247,10 +246,8 @@ class Status:
         history, todo = self._fold.history, self._fold.todo
         parts = [self._iteration, duration(max(round(now - (self._began or now)), 0))]
         if history.cost_usd is not None:
-            mean = history.cost_usd / max(history.finished, 1)
-            has_mean = columns >= _ROOM_FOR_MEAN and history.finished > 1
-            parts.append(money(history.cost_usd) + (f" ({money(mean)} a turn)" if has_mean else ""))
-        if todo and columns >= _ROOM_FOR_TODO:
+            parts.append(money(history.cost_usd))
+        if todo:
             parts.append(f"todo {sum(item.status == 'done' for item in todo)}/{len(todo)}")
         if self.is_ending:
             parts.append("Ctrl-C again ends it now")

@@ -26,7 +26,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from ralph.builtin_agent.toolbox import TOOLS, Bash, Call, Toolbox, calls_in, commands_in, cut, new_call_id, text_of
 from ralph.builtin_agent.wires import MAX_ATTEMPTS, ContextFull, ModelAsker, ModelError, UnfinishedTurn
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import save_file
 
 _KEEP_ALIVE = 2.0  # seconds between two keep_alive lines
@@ -220,7 +220,10 @@ def resume_conversation(home: Path, session: str, context: int) -> Conversation:
     if not _NAME.match(session) or not file.is_file():
         raise UserError(f"no session found with the id {session!r}", "start a new one")
     kept = Conversation(session, file, context)
-    kept.messages = ModelMessagesTypeAdapter.validate_python(json.loads(file.read_bytes()))
+    try:
+        kept.messages = ModelMessagesTypeAdapter.validate_python(json.loads(file.read_bytes()))
+    except UNREADABLE:
+        raise UserError(f"the session {session} cannot be read", "start a new one") from None
     last = kept.messages[-1] if kept.messages else None
     if isinstance(last, ModelResponse) and (calls := [part for part in last.parts if isinstance(part, ToolCallPart)]):
         result = "interrupted: it may be half done"

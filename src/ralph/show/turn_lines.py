@@ -34,7 +34,6 @@ class LineLimits(Struct, frozen=True, kw_only=True):
 VERBOSE = LineLimits(
     output_lines=20, output_chars=2000, diff_lines=40, check_lines=40, text_chars=20_000, todo_items=200
 )
-_UNBROKEN = "\u00a0"  # a space at which no line is broken
 _OPEN_TOOLS = 500
 _MOST_PARENTS = 200  # calls with a sub-agent that are shown when they start
 _HEADINGS = ("# ", "## ", "### ", "#### ")
@@ -219,7 +218,7 @@ class TurnLines:
 
     def _finished(self, event: AgentFinished) -> list[str]:
         dot, marks, paint = f" {self.style.marks.dot} ", self.style.marks, self.style.paint
-        details = dot.join(detail.replace(" ", _UNBROKEN) for detail in self._spent(event))
+        details = dot.join(self._spent(event))
         calls, self._open = list(self._open.values())[:20], {}
         lines = [self._call(call, self._dim(marks.tool), "dim", "not finished") for call in calls]
         lines += [""] if calls else []
@@ -268,8 +267,8 @@ class TurnLines:
     def rows(self, line: str, used: int) -> list[str]:
         """Return `line` broken into as many lines as it needs."""
         if not self.columns or 2 * len(line) <= self.columns - used:
-            return [line.replace(_UNBROKEN, " ")]
-        return [row.replace(_UNBROKEN, " ") for row in wrap(line, max(self.columns - used, 8))]
+            return [line]
+        return wrap(line, max(self.columns - used, 8))
 
 
 def lines_with_words(lines: list[str]) -> list[str]:

@@ -23,7 +23,6 @@ class Row(Struct, frozen=True):
 
     key: str
     state: str
-    title: str
     job: Job
     facts: RunSummary | None = None
 
@@ -31,7 +30,7 @@ class Row(Struct, frozen=True):
 def rows(board: Board, facts: Mapping[str, RunSummary | None]) -> list[Row]:
     """Return every task: those that need a person first, finished ones last."""
     states = displayed_states(board)
-    made = [Row(key, states[key], job.task.title, job, facts.get(key)) for key, job in board.jobs.items()]
+    made = [Row(key, states[key], job, facts.get(key)) for key, job in board.jobs.items()]
     return sorted(made, key=lambda row: STATE_ORDER.index(row.state))
 
 
@@ -212,7 +211,7 @@ class WorkScreen:
         lines = []
         for row in parked[:50]:
             retry = f"; ralph work retry {quote(row.key)}" if row.state == "parked" else ""
-            lines.append(f"{row.key}: {row.state}: {short(_reason(row) or row.title, 200)}{retry}")
+            lines.append(f"{row.key}: {row.state}: {short(_reason(row) or row.job.task.title, 200)}{retry}")
         return [self._style.paint("warn", text) for text in lines]
 
     def tick(self) -> None:

@@ -89,7 +89,12 @@ def _retry(method: Any) -> Any:
     stop, with its jobs."""
 
     async def query(self: "Database", *args: Any, **kwargs: Any) -> Any:
-        return await self.retry(lambda: method(self, *args, **kwargs))
+        try:
+            return await self.retry(lambda: method(self, *args, **kwargs))
+        except exceptions.ConnectorException as error:
+            if isinstance(error.__cause__, psycopg.errors.RaiseException):
+                return None  # our job had stalled, and another worker has deleted it: nothing is left to finish
+            raise
 
     return query
 
@@ -175,6 +180,7 @@ class Database(PsycopgConnector):
             self.app,
             [queue],
             concurrency=concurrency,
+            update_heartbeat_interval=HEARTBEAT,
             stalled_worker_timeout=FORGET,
             fetch_job_polling_interval=POLL,
             delete_jobs="always",

@@ -8,7 +8,7 @@ before it does anything, so a job too many does no harm, and a missing one is de
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from procrastinate import exceptions
+from procrastinate.jobs import Status
 from psycopg.rows import class_row
 
 from ralph.backlog.backlog_content import BacklogContent
@@ -63,7 +64,6 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     By backlog run, `spending` is the cost of each loop that ran here at that heartbeat, by the loop's run.
     """
 
-    id: int
     name: str
     slots: int
     repository: str
@@ -89,7 +89,7 @@ async def list_works(connection: Transaction, where: str = "true", *values: obje
 
 async def list_workers(connection: Transaction) -> list[WorkerRow]:
     """Return every worker that has not left."""
-    columns = "id, name, slots, repository, brings, spending, extract(epoch FROM now() - seen)::float8 AS silence"
+    columns = "name, slots, repository, brings, spending, extract(epoch FROM now() - seen)::float8 AS silence"
     return await load_rows(connection, WorkerRow, f"SELECT {columns} FROM ralph_workers ORDER BY name, id")
 
 
@@ -228,14 +228,21 @@ async def _find_same(connection: Transaction, order: WorkOrder) -> WorkRow | Non
     return None
 
 
-async def check_work(database: Database, log: WorkLog) -> None:
-    """Queue the tasks of silent workers, end the backlog run at its limits, and defer jobs that are missing."""
+async def delete_stalled_jobs(database: Database, own: Collection[int | None]) -> None:
+    """Delete the jobs of engine workers that send no heartbeats. `own` are those of this process."""
     if time.monotonic() - database.was_away <= STALLED:  # every heartbeat is old
         return
-    held = dict(log.state.holders)  # by workers that have registered before
+    for job in await database.app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED):
+        if job.worker_id not in own:
+            await database.app.job_manager.finish_job(job, Status.FAILED, delete_job=True)
+
+
+async def check_work(database: Database, log: WorkLog) -> None:
+    """Queue the tasks whose job is gone, end the backlog run at its limits, and defer jobs that are missing."""
+    held = (await log.refresh()).holders.copy()  # before the look at the jobs: a later job may be too new for it
+    alive = {str(job.id) for job in await database.app.job_manager.list_jobs_async(status="doing")}
+    lost = {key: by for key, by in held.items() if by.rpartition("/")[2] not in alive}
     workers = await database.transact(list_workers)
-    present = {str(one.id) for one in workers if one.is_present}
-    lost = {key: by for key, by in held.items() if by.rpartition("/")[2].partition(".")[0] not in present}
     costs = [cost for one in workers for cost in one.spending.get(log.work, {}).items()]
 
     def check(state: WorkState) -> list[WorkTold]:

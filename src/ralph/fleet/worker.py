@@ -34,6 +34,7 @@ from ralph.fleet.log import (
     add_work,
     age,
     check_work,
+    delete_stalled_jobs,
     list_works,
     register_worker,
 )
@@ -70,6 +71,7 @@ class Worker:
         self._brought = ""  # the backlog run that this worker brings
         self._failure: Exception | None = None
         self._stopping, self._drained = asyncio.Event(), asyncio.Event()
+        self._engines: tuple[engine_worker.Worker, ...] = ()
         self._home: Git
         self._clone: Clone
         self._interrupt: Interrupt
@@ -131,12 +133,12 @@ class Worker:
         app.task(name=JOB, pass_context=True)(self._run_job)
         tick = app.task(name=TICK, queue=merges, queueing_lock=f"{TICK}.{self._repository}")(self._tick)
         app.periodic(cron=EVERY_3_SECONDS, periodic_id=self._repository)(tick)
-        engines = [self._database.make_engine(tasks, self._slots), self._database.make_engine(merges, GATE_JOBS)]
-        serving = [asyncio.create_task(self._guard(self._serve(engine))) for engine in engines]
+        self._engines = (self._database.make_engine(tasks, self._slots), self._database.make_engine(merges, GATE_JOBS))
+        serving = [asyncio.create_task(self._guard(self._serve(engine))) for engine in self._engines]
         watching = [asyncio.create_task(self._guard(part)) for part in (self._beat(), self._follow(once))]
         await self._stopping.wait()
         self._stop(StopLevel.AFTER_TURN)
-        for engine in engines:  # they take no new jobs; the running ones end with their children
+        for engine in self._engines:  # they take no new jobs; the running ones end with their children
             engine.stop()  # type: ignore[no-untyped-call]
         await asyncio.wait(serving)
         self._drained.set()
@@ -165,11 +167,12 @@ class Worker:
     async def _run_job(self, context: JobContext, work: str, key: str) -> None:
         """Do a job of a backlog run that is open here. If it is not open yet, `tick` defers the job again."""
         if work in self._works and not self._stopping.is_set():
-            local, holder = self._works[work], f"{self._name}/{self._id}.{context.job.id}"
+            local, holder = self._works[work], f"{self._name}/{context.job.id}"
             await self._guard(local.merge(holder) if key == GATE else local.run_task(holder, key))
 
     async def _tick(self, timestamp: int) -> None:
         """Look after the backlog runs of this repository, in case anything is missing."""
+        await self._guard(delete_stalled_jobs(self._database, [engine.worker_id for engine in self._engines]))
         for local in [*self._works.values()]:
             await self._guard(check_work(self._database, local.log))
 
@@ -179,6 +182,9 @@ class Worker:
         while not self._drained.is_set():
             spending = {work: local.spending for work, local in self._works.items() if local.children.running}
             await self._database.transact(fetch_all, query, Jsonb(spending), self._id)
+            for engine in self._engines:  # which sends no heartbeats while it waits for its last jobs
+                if self._stopping.is_set() and engine.worker_id is not None:
+                    await self._database.app.job_manager.update_heartbeat(engine.worker_id)
             await self._sleep(database.HEARTBEAT)
 
     async def _follow(self, once: bool) -> None:

@@ -1,7 +1,5 @@
 """The journal of a backlog is folded into its history: the state of each task, its runs and its merges."""
 
-import time
-
 from msgspec.structs import replace
 
 from ralph.core import work_events
@@ -83,18 +81,3 @@ def test_a_live_view_of_a_backlog_has_its_checks_and_its_tasks() -> None:
         fold.add(event, float(at))  # type: ignore[arg-type]
     assert fold.last_results == {"make test": None}
     assert [task.text for task in fold.todo] == ["a working: First", "b queued: Second"]
-
-
-def test_the_time_to_read_resumed_tasks_does_not_grow_with_all_tasks() -> None:
-    def seconds(tasks: int) -> float:
-        listed = [work_events.TaskListed(BacklogTask(key=str(number), title="x")) for number in range(tasks)]
-        told = [*listed, *(event for _ in range(5000) for event in (work_events.TaskStarted("0", 1), STARTED))]
-        began = time.thread_time()
-        board = None
-        for event in told:
-            board = board_after(board, event, 0.0)
-        assert board
-        assert not board.of("working")
-        return time.thread_time() - began
-
-    assert min(seconds(5000) / seconds(5) for _ in range(3)) < 10

@@ -89,7 +89,7 @@ def _system_error(error: Exception) -> UserError | None:
     """Return the UserError for an error that the machine or the user caused; None for a bug."""
     number, name = (error.errno or 0, error.filename) if isinstance(error, OSError) else (0, None)
     if number in PATH_ERRORS and name:
-        shown = head(str(name), 100, "…")
+        shown = head(str(name), 1000, "…")
         return UserError(f"cannot use {shown}: {os.strerror(number)}", "check what is there, and its owner")
     if number in WRITE_ERRORS:
         return UserError(f"cannot write: {os.strerror(number)}", "free some space, or redirect the output")

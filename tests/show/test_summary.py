@@ -77,6 +77,13 @@ def test_a_long_check_is_cut_and_not_the_verdict() -> None:
     assert shown(*rows, room=80, cost=0.42)[1].endswith("checks failed, committed")
 
 
+def test_a_narrow_terminal_shows_what_happened() -> None:
+    rows = [past(n, "checks failed", 9.0, 3, 0.012, **{"python3 -m unittest -q": False}) for n in (1, 2)]
+    for one in rows:
+        one.scm = [("commit", True, "words")]
+    assert shown(*rows, room=60, cost=0.42)[1].endswith("checks failed, committed")
+
+
 def test_a_very_long_run_shows_its_first_and_last_iterations() -> None:
     lines = shown(*(past(n, "no claim", 1.0, 1) for n in range(1, 201)))
     assert len(lines) == 63

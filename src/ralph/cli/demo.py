@@ -55,7 +55,8 @@ assert total(40, coupon=100) == 0
 GOAL = "A coupon is a percentage. Make the tests pass."
 INTRODUCTION = """\
 This is a demonstration. The agent is a script, not a model: nothing is sent
-anywhere, and nothing is spent. It works on a small repository with a failing test, in {folder}
+anywhere, and nothing is spent.
+It works on a small repository with a failing test, in {folder}
 Watch what happens when it claims to be done: it lies, then it cheats, then it
 does it.
 """
@@ -109,8 +110,10 @@ class TestUnique(unittest.TestCase):
 """
 TUNE_INTRODUCTION = """\
 This is a demonstration. The agent is a script, not a model: nothing is sent
-anywhere, and nothing is spent. It makes a small program faster, in {folder}
-Watch what ralph keeps: of three attempts one is slower, one breaks a test, and one is better.
+anywhere, and nothing is spent.
+It makes a small program faster, in {folder}
+Watch what ralph keeps: of three attempts one is slower, one breaks a test, and
+one is better.
 """
 TUNE_NEXT = """
 ralph measured each attempt itself, side by side with the best version so far.

@@ -39,6 +39,7 @@ from ralph.store.folder import ExamOutput
 _MOST_ROWS = 60
 _GAP = "  "
 _FACTS = ("Tools", "Cost", "Time", "What happened")
+_NARROW, _HIDDEN = 80, ("Tools", "Time")  # a terminal with fewer columns has no room for these
 MAX_EXAM_LINES = 20
 MAX_EXAM_TEXT = 20_000  # bytes
 
@@ -123,7 +124,9 @@ def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
     marks = style.marks
     shown = [*whole[: _MOST_ROWS // 2], *whole[-_MOST_ROWS // 2 :]] if len(whole) > _MOST_ROWS else whole
     has_total = len(whole) > 1
-    columns = [_pad_column(column, marks, has_total) for column in _columns(shown, history, marks) if any(column.cells)]
+    hidden = _HIDDEN if room < _NARROW else ()
+    used = [one for one in _columns(shown, history, marks, room) if any(one.cells) and one.title not in hidden]
+    columns = [_pad_column(column, marks, has_total) for column in used]
     rows = [cut((_GAP + _GAP.join(cells)).rstrip(), room, marks.more) for cells in zip(*columns, strict=True)]
     tones = ["dim", *map(_tone, shown), *(["bold"] if has_total else [])]
     lines = [style.paint(tone, row) for tone, row in zip(tones, rows, strict=True)]
@@ -141,7 +144,7 @@ def _pad_column(column: Column, marks: Marks, has_total: bool) -> list[str]:
     return [_pad(cell, size, ".num" in column.kind) for cell in cells]
 
 
-def _columns(shown: list[PastIteration], history: RunHistory, marks: Marks) -> list[Column]:
+def _columns(shown: list[PastIteration], history: RunHistory, marks: Marks, room: int) -> list[Column]:
     if history.first_numbers:
         number = Column("Attempt", [str(one.number) for one in shown], kind=".num")
         result, *others = attempt_columns(shown, history)
@@ -149,7 +152,7 @@ def _columns(shown: list[PastIteration], history: RunHistory, marks: Marks) -> l
         result.cells = [f"{sign} {cell}" for sign, cell in zip(signs, result.cells, strict=True)]
         return [number, result, *others]
     number = Column("#", [str(one.number) for one in shown], kind=".num")
-    checks = Column("Checks", [_checks(one, marks) for one in shown], most=24)
+    checks = Column("Checks", [_checks(one, marks) for one in shown], most=room // 3)
     facts = [one for one in iteration_columns(shown, history) if one.title in _FACTS]
     return [number, checks, *facts]
 
@@ -248,7 +251,7 @@ def _iteration(one: PastIteration, history: RunHistory, style: Style) -> Iterato
         for at, line in enumerate(clean(text).split("\n")):
             label = paint("dim", f"{'' if at else name.lower():<14}")
             tone = "red" if line.startswith(marks.failed) else "plain"
-            yield f"  {label}  {paint(tone, head(line, 300, marks.more))}"
+            yield f"  {label}  {paint(tone, head(line, 500, marks.more))}".rstrip()
 
 
 def iteration_details(one: PastIteration, history: RunHistory, marks: Marks = GLYPHS) -> list[tuple[str, str]]:
@@ -271,7 +274,7 @@ def iteration_details(one: PastIteration, history: RunHistory, marks: Marks = GL
     reviews = [f"{by} approved" if passed else f"{by} did not approve: {why}" for by, passed, why in one.reviews]
     details = [
         ("You said", "\n".join(one.told)),
-        ("Agent", one.agent),
+        ("Agent", one.agent if one.agent != short(history.agent, 80) else ""),
         ("Answer", few_lines(one.answer.split("\n"))),
         ("Ended by ralph", one.ended_by.replace("-", " ")),
         ("Checks", few_lines(checks)),

@@ -63,6 +63,11 @@ def test_an_unknown_option_is_an_error_never_prompt_text(ralph: Ralph, agent: Ag
         (("",), "the goal is empty"),
         (("-p", " \n"), "the goal is empty"),
         (("-p", "a", "-f", "b"), "two goals"),
+        (("-p", "a", "-p", "b"), "two goals: --prompt is given more than once"),
+        (("-Vp", "a", "-p", "b"), "two goals"),
+        (("-f", "a", "--prompt-file=b"), "two goals"),
+        (("--spec", "a", "--spec=b"), "two goals"),
+        (("--issue", "1", "--issue", "2"), "two goals"),
         (("x", "--agent", ""), "--agent is empty"),
         (("x", "--tasks", ""), "--tasks is empty"),
         (("x", "--spec="), "--spec is empty"),
@@ -115,7 +120,7 @@ def test_a_command_that_lacks_a_word_says_so_in_one_line(
         ('{\n  "guardrials": []\n}', 'settings.json:2: guardrials: unknown key; did you mean "checks"?'),
         ('{"maximumIterations": "ten"}', "settings.json:1: maximumIterations"),
         ('{"guardrails": [{"command": "x", "failAction": "EXPLODE"}]}', "settings.json:1: guardrails[0].failAction"),
-        ("", "expecting value"),
+        ("", "empty"),
     ],
 )
 def test_broken_settings_name_file_line_and_field(

@@ -137,9 +137,12 @@ COMPLETIONS = {
 }
 
 
+GOAL_OPTIONS = ("prompt", "prompt_file", "spec", "issue")
+
+
 class OptionCommand(click.Command):
     """A command with options and any number of words. The value of `--commit[=all]` needs its `=`, so that `--commit
-    GOAL` keeps its goal."""
+    GOAL` keeps its goal. Of an option that is given twice, the last counts; a goal must not be given twice."""
 
     def __init__(self, name: str, options: Sequence[Option], **attrs: Any) -> None:
         self.options = tuple(options)
@@ -150,8 +153,13 @@ class OptionCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         bare = {name for option in self.options if option.kind == "optional" for name in option.names}
         end = args.index("--") if "--" in args else len(args)
+        args = [f"{arg}=" if arg in bare else arg for arg in args[:end]] + args[end:]
         try:
-            return super().parse_args(ctx, [f"{arg}=" if arg in bare else arg for arg in args[:end]] + args[end:])
+            given = self.make_parser(ctx).parse_args([*args])[2]
+            for option in self.options:
+                if option.name in GOAL_OPTIONS and given.count(option) > 1 and not ctx.resilient_parsing:
+                    raise click.UsageError(f"two goals: {option.names[-1]} is given more than once")
+            return super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # so that the hint names the command
             raise

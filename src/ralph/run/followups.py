@@ -122,10 +122,10 @@ class Commits:
         message = why = ""
         usage: Usage | None = None
         only: Sequence[bytes] | None = None
+        if "commit" in tasks and self._has_changes():
+            message, usage, why = self._ask_message(run, iteration)
         try:
             if "commit" in tasks:
-                if not self._is_git or self._trees.has_uncommitted(all_files=self._settings.all):
-                    message, usage, why = self._ask_message(run, iteration)
                 why = self._verify_again(iteration) or why
             only = None if why or self._settings.all else self._trees.changed_since()
         except UserError as error:  # the agent may have broken the repository; the files are still there
@@ -149,6 +149,13 @@ class Commits:
                 self._workspace.hook_output = done.detail if refused else ""
             context.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
         return usage
+
+    def _has_changes(self) -> bool:
+        """Return whether there may be something to commit. If not, no turn is spent on a message."""
+        try:
+            return not self._is_git or self._trees.has_uncommitted(all_files=self._settings.all)
+        except UserError:  # the commit will say what is wrong
+            return True
 
     def _ask_message(self, run: Run, iteration: Iteration) -> tuple[str, Usage, str]:
         """Ask the agent for a commit message. Return it, the cost of the turn, and the reason if

@@ -124,7 +124,9 @@ class LoopbackHost:
         return 200, sorted(found, key=lambda one: -int(one["number"]))[begin : begin + size]
 
     def _comments_of(self, number: str, *, query: Any, body: Any) -> tuple[int, Any]:
-        return 200, self.comments.get(int(number), []) if query.get("page", "1") == "1" else []
+        size = int(query["per_page"])
+        begin = (int(query.get("page", "1")) - 1) * size
+        return 200, self.comments.get(int(number), [])[begin : begin + size]
 
     def _pulls_of(self, *, query: Any, body: Any) -> tuple[int, Any]:
         wanted = query.get("head", "").partition(":")[2]

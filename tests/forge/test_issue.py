@@ -137,6 +137,17 @@ def test_comments_are_read_only_if_asked_for(
     assert "Comment by mallory:\nonly for members\n</" in prompts()[0]
 
 
+def test_all_pages_of_comments_are_read(
+    ralph: Start, agent: Start, clone: Path, host: LoopbackHost, prompts: Start
+) -> None:
+    host.issue(42, "Coupons", "Please", *(f"comment {number}" for number in range(1, 202)))
+    words = ("--check", "true", "--agent", agent("echo COMPLETE"))
+    done = ralph("loop", "--issue", "42", "--comments", *words)
+    assert done.code == 0, done.err
+    assert "\ncomment 1\n" in prompts()[0]
+    assert "\ncomment 201\n" in prompts()[0]
+
+
 def test_an_issue_is_one_task_of_a_backlog(ralph: Start, agent: Start, clone: Path, host: LoopbackHost) -> None:
     host.issue(42, "Coupons", "Please")
     done = ralph("work", "--issue", "42", "--check", "true", "--dry-run", "--agent", agent("true"))

@@ -324,8 +324,9 @@ def fetch_issue(word: str, repository: Git, with_comments: bool = False) -> Issu
     if "pull_request" in found:
         raise UserError(f"#{number} is a pull request, not an issue", "name the issue that it is about")
     body = str(found.get("body") or "")
-    if with_comments:
-        comments = hosted.api(f"issues/{number}/comments?per_page=100")
+    pages = int(found.get("comments") or 0) // 100 + 1 if with_comments else 0
+    for page in range(1, pages + 1):
+        comments = hosted.api(f"issues/{number}/comments?per_page=100&page={page}")
         for one in comments if isinstance(comments, list) else ():
             who = one.get("user") or {}
             body += f"\n\nComment by {who.get('login', 'someone')}:\n{one.get('body') or ''}"

@@ -78,7 +78,7 @@ def test_the_file_overrides_the_local_settings_and_the_command_line_overrides_th
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", ": expected an object, got null"),
+        ("", ": the file is empty; write {} into it, or delete it"),
         ("# nothing", ": expected an object, got null"),
         ("- a", ': expected an object, got ["a"]'),
         ("ralph_loop: 5", ":1: ralph_loop: expected an object, got 5"),

@@ -90,7 +90,9 @@ def _read_json(name: str, text: str) -> SettingsLayer:
         raise _BadFileError("nested too deeply") from None
     except ValueError as error:  # JSONDecodeError, or a number with thousands of digits
         problem, line = getattr(error, "msg", str(error)), getattr(error, "lineno", 0)
-        raise _BadFileError(f"not valid JSON: {problem[:1].lower()}{problem[1:]}", line) from None
+        is_comment = text.startswith(("//", "/*", "#"), getattr(error, "pos", 0))
+        problem = "JSON has no comments" if is_comment else f"{problem[:1].lower()}{problem[1:]}"
+        raise _BadFileError(f"not valid JSON: {problem}", line) from None
     _require_object(document)
     document.pop("$schema", None)
     problems = tuple(Problem((key,), "given twice") for key in repeated)
@@ -138,12 +140,15 @@ def relative_path(path: Path) -> str:
 def _read_text(path: Path) -> str:
     try:
         data = read_given(path, MAX_FILE)
-        return data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except OSError as error:
         why = error.strerror or str(error)
         raise _BadFileError(f"cannot be read: {why[:1].lower()}{why[1:]}") from None
     except UnicodeDecodeError as error:
         raise _BadFileError("not UTF-8 text", data.count(b"\n", 0, error.start) + 1) from None
+    if not text.strip():
+        raise _BadFileError("the file is empty; write {} into it, or delete it")
+    return text
 
 
 def _json_lines(text: str) -> KeyLines:

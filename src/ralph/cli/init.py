@@ -130,6 +130,7 @@ def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
     )
     settings["completionResponse"] = dialog.ask("Completion response [DONE]: ") or "DONE"
     settings["checks"] = _ask_checks(workspace, dialog)
+    dialog.explain("ralph can commit the work after green checks; the agent writes the message.")
     if dialog.confirm("Configure SCM? (y/N): "):
         settings["scm"] = _ask_scm(dialog)
     tests = [f"{name}/**" for name in TEST_FOLDERS if (workspace / name).is_dir()]
@@ -168,6 +169,7 @@ def _split_at_commas(answer: str) -> list[str]:
 
 
 def _ask_checks(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
+    dialog.explain("Commands that must pass before the work counts as done: your tests, a linter.")
     found = installed_checks(workspace)
     if found:
         dialog.explain(f"Press Enter to use the command in brackets, or type {NONE} to finish.")

@@ -104,11 +104,12 @@ class Notifier:
         """Wait until running notifications end or time out, or the user wants to stop; then kill them. Failures are in
         the log in the run's folder."""
         until, deadline = time.monotonic() + PATIENCE, self.deadline
-        for target, process in self._sent:
+        for target, process in [*self._sent]:
             while process.wait(0.02) is None:
                 if time.monotonic() >= until or (deadline and deadline.remaining() <= 0):
                     process.send_signals(signal.SIGKILL)
                     process.wait()
+                    self._sent.remove((target, process))
                     self._write(f"a notification took too long: {mask_target(target)}")
         for failure in self._failures():
             self._write(failure)

@@ -276,6 +276,18 @@ def test_the_workspace_may_be_a_subfolder_of_the_repository(works: Works) -> Non
     assert works.show("app/TASKS.md") == "- [x] T1 One"
 
 
+def test_an_agent_that_takes_over_may_be_a_relative_path_from_another_folder(works: Works) -> None:
+    works.todo(ONE)
+    there = works.folder.parent / "elsewhere"
+    there.mkdir()
+    (there / "helper.sh").write_text("#!/bin/sh\necho 1 > T1.txt; echo COMPLETE\n")
+    (there / "helper.sh").chmod(0o755)
+    words = ("--check", "test -e T1.txt", "--allow-red", "--stuck", "1", "--then", "./helper.sh", "--agent", "true")
+    done = works.run("work", "TASKS.md", "-C", str(works.folder), *words, cwd=there)
+    assert done.returncode == 0, done.stderr
+    assert works.show("T1.txt") == "1"
+
+
 def test_json_prints_every_event_in_order(works: Works) -> None:
     works.todo(ONE)
     done = works.work("--json")

@@ -58,8 +58,8 @@ class Works:
     def work(self, *words: str, checks: tuple[str, ...] = ("true",)) -> "subprocess.CompletedProcess[str]":
         return self.run(*self.words(*words, checks=checks)[3:])
 
-    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        return self._warm.run(words, self.folder, self.env, timeout=170)
+    def run(self, *words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+        return self._warm.run(words, cwd or self.folder, self.env, timeout=170)
 
     def start(self, *words: str, checks: tuple[str, ...] = ("true",)) -> "subprocess.Popen[str]":
         command = self.words(*words, checks=checks)

@@ -107,6 +107,8 @@ def test_a_relative_path_of_an_agent_is_relative_to_the_current_folder(
 def test_an_untracked_agent_script_works_in_a_worktree(ralph: Ralph, agent: Agent, repository: Path) -> None:
     (repository / "fake").symlink_to(agent("echo '<response>DONE</response>'"))
     assert ralph("run", "g", "--worktree", "--agent", "./fake").code == 0
+    (repository / ".ralph" / "settings.json").write_text('{"worktree": true}')
+    assert ralph("run", "g", "--agent", "./fake").code == 0
 
 
 @pytest.mark.parametrize("place", [(), ("--worktree",)])

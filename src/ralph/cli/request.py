@@ -21,7 +21,7 @@ from ralph.forge.host import Issue, fetch_issue
 from ralph.git.client import require_git
 from ralph.run.agents import choices, workers
 from ralph.run.command_options import COMMANDS, option_names
-from ralph.run.options import PRESET_OF, as_settings, set_key
+from ralph.run.options import GOAL_OPTIONS, PRESET_OF, as_settings, set_key
 from ralph.run.policy import make_composer, make_policy, refuse_endless
 from ralph.run.request import RunRequest
 from ralph.settings import LoadedSettings, format_duration, load
@@ -30,7 +30,6 @@ from ralph.store.register import Listed, Objection, find_run, find_workspace, wh
 
 MAX_ITERATIONS = 200  # what "unlimited" means: a stuck agent can't run for ever
 YAML_ENDINGS = (".yaml", ".yml")
-GOAL_OPTIONS = ("prompt", "prompt_file", "spec", "issue")
 
 
 class Shown(Struct, frozen=True):
@@ -126,7 +125,7 @@ def loop_settings(values: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     _refuse_blank("work", values)
     workspace = _find_workspace(values, [])
     overrides = _overrides("work", {name: value for name, value in values.items() if name != "push"})
-    _resolve_paths({**overrides, "worktree": True}, workspace)
+    _resolve_paths(overrides, workspace)
     return workspace, overrides
 
 
@@ -145,9 +144,7 @@ def _refuse_blank(command: str, values: dict[str, Any]) -> None:
 
 
 def _resolve_paths(document: dict[str, Any], workspace: Path) -> None:
-    """Make relative paths absolute if the run works in another folder than this one."""
-    if workspace == Path().resolve() and not document.get("worktree") and "pr" not in document:
-        return
+    """Make relative paths absolute: the run may work in another folder than this one, such as a worktree."""
     agent = document.get("agent", {})
     if "command" in agent:
         agent["command"] = _resolve_program(agent["command"])

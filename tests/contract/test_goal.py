@@ -179,6 +179,14 @@ def test_a_dry_run_runs_nothing(ralph: Ralph, agent: Agent, workspace: Path) -> 
     assert ralph("run", "make it", "--dry-run", "--json", "--agent", fake).out == "", "stdout holds only NDJSON"
 
 
+@pytest.mark.parametrize("words", [("loop",), ("loop", "--until", "word:STOP"), ("run",), ("run", "--ralph", "0")])
+def test_a_dry_run_shows_when_the_run_will_be_done(words: tuple[str, ...], ralph: Ralph, agent: Agent) -> None:
+    words = (*words, "make it", "--check", "true", "--agent", agent("echo COMPLETE STOP"))
+    (planned,) = [line for line in ralph(*words, "--dry-run").out.splitlines() if "done when" in line]
+    (shown,) = [line for line in ralph(*words).err.splitlines() if "done when" in line]
+    assert planned.split() == shown.split()
+
+
 def test_a_missing_current_folder_is_a_one_line_error(
     agent: Agent, tmp_path: Path, environment: dict[str, str]
 ) -> None:

@@ -288,7 +288,7 @@ def explain(request: RunRequest, sources: Sequence[Path], out: TextIO) -> int:
     settings, goal = request.settings, request.goal()
     refuse_endless(settings, request.one_shot)
     chosen = choices(settings, os.environ, request.workspace)
-    policy = make_policy(settings, workers(chosen), request.one_shot)
+    policy = make_policy(settings, workers(chosen), request.one_shot, green_is_enough=request.green_is_enough)
     compose = make_composer(settings, policy, request.goal, diff=str, tells_claim=request.tells_claim)
     prompt, first = compose(Run(id="dry-run", goal=goal), ()), chosen[0]
     given = {"prompt": prompt, "prompt_file": "PROMPT_FILE", "yolo": settings.yolo}

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from script import Hang, Say, shell
@@ -47,6 +48,28 @@ def ended(process):
 
 
 @pytest.mark.parametrize("wire", ["chat"])
+def test_a_signal_ends_the_agent_and_its_running_command(server, start, eventually, workspace, wire):
+    with server.stage(shell("echo $$ > up; exec sleep 3411")) as stage:
+        process = start(stage)
+        eventually(lambda: (workspace / "up").exists() and (workspace / "up").read_text().strip())
+        process.send_signal(signal.SIGTERM)
+        code, _, err = ended(process)
+        assert (code, err) == (128 + signal.SIGTERM, "")
+        child = Path("/proc") / (workspace / "up").read_text().strip()
+        eventually(lambda: not child.exists() or "sleep" not in (child / "cmdline").read_text())
+
+
+@pytest.mark.parametrize("wire", ["chat"])
+def test_a_signal_while_a_command_starts_leaves_nothing_running(server, start, eventually, workspace, wire):
+    """Ends the parent in the moment in which a child is started, before the parent has recorded it."""
+    with server.stage(shell("echo $$ > up; kill $PPID; exec sleep 3413")) as stage:
+        code, _, err = ended(start(stage))
+        assert (code, err) == (128 + signal.SIGTERM, "")
+        child = Path("/proc") / (workspace / "up").read_text().strip()
+        eventually(lambda: not child.exists() or "sleep" not in (child / "cmdline").read_text())
+
+
+@pytest.mark.parametrize("wire", ["chat"])
 def test_the_agent_prints_nothing_while_its_model_is_silent_and_ctrl_c_ends_it(server, start, eventually, wire):
     """The agent prints nothing, so that ralph can tell a silent model from a working one."""
     with server.stage(Hang("Let me think")) as stage:
@@ -54,7 +77,7 @@ def test_the_agent_prints_nothing_while_its_model_is_silent_and_ctrl_c_ends_it(s
         eventually(lambda: stage.asked)
         process.send_signal(signal.SIGINT)
         code, out, err = ended(process)
-        assert (code, err) == (-signal.SIGINT, "")
+        assert (code, err) == (128 + signal.SIGINT, "")
         assert out.count("keep_alive") <= 1  # for its first line
 
 
@@ -76,7 +99,7 @@ def test_a_signal_ends_the_agent_even_if_a_library_swallows_exceptions(server, s
     (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(swallows))
     with server.stage() as stage:
         code, _, err = ended(start(stage, PYTHONPATH=str(tmp_path)))
-    assert (code, err) == (-signal.SIGINT, "")
+    assert (code, err) == (128 + signal.SIGINT, "")
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The built-in agent's entry point: `python -m ralph.builtin_agent --model PROVIDER:NAME`, with the prompt on stdin.
 
-It is a separate program that works with any model. ralph starts it like every other agent, and ends it and the commands
-that it runs.
+It is a separate program that works with any model. ralph starts it like every other agent.
 """
 
 import argparse
@@ -10,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import get_args
 
@@ -21,10 +20,20 @@ _CONTEXT, _LOCAL_CONTEXT = 128_000, 32_000  # tokens, if the context of a model 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = _options().parse_args(argv)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a library might swallow a KeyboardInterrupt
+    options, commands = _options().parse_args(argv), set[int]()
+
+    def end(number: int, _: object) -> None:
+        """Kill the running commands, which a keeper finds only on Linux, and exit at once: a library might swallow an
+        exception."""
+        for group in commands:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+        os._exit(128 + number)
+
+    for deadly in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(deadly, end)
     try:
-        return asyncio.run(_turn(options))
+        return asyncio.run(_turn(options, commands))
     except UserError as error:
         print(f"ralph.builtin_agent: {error.advice}", file=sys.stderr)
         return 2
@@ -33,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-async def _turn(options: argparse.Namespace) -> int:
-    """Take one turn and return the exit code."""
+async def _turn(options: argparse.Namespace, commands: set[int]) -> int:
+    """Take one turn and return the exit code. `commands` collects the process groups of running commands."""
     model, key = with_key(
         endpoint(options.model, options.url, options.wire, options.key_env, env=os.environ), os.environ
     )
@@ -66,6 +75,7 @@ async def _turn(options: argparse.Namespace) -> int:
         in_text=options.tools == "text",
         max_turns=options.max_turns,
     )
+    worker.toolbox.commands = commands
     report.start(conversation.session, str(worker.toolbox.root))
     async with aclosing(asker.client):
         return await worker.take_turn()

@@ -23,6 +23,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 from ralph.errors import UNREADABLE
 from ralph.process.program import DetachedProcess
+from ralph.process.signals import defer_signals
 
 MAX_ARGUMENTS = 1_000_000
 
@@ -148,11 +149,12 @@ class ToolError(ValueError):
 class Toolbox:
     """The tools, in a workspace and in the folders `lent`, where they may also write.
 
-    `most` is the number of characters that all calls of one reply may return together.
+    `most` is the number of characters that all calls of one reply may return together. `commands` are the process
+    groups of running commands.
     """
 
     def __init__(self, root: Path, env: Mapping[str, str], most: int, lent: tuple[Path, ...] = ()) -> None:
-        self.root, self._env, self.most = root.resolve(), dict(env), most
+        self.root, self._env, self.most, self.commands = root.resolve(), dict(env), most, set[int]()
         self.lent = tuple(folder.resolve() for folder in lent)
         self._shell = which("bash") or "/bin/sh"
 
@@ -181,14 +183,18 @@ class Toolbox:
     def _run_command(self, command: str, seconds: float, output: int) -> tuple[int, str]:
         """Run a command; return its exit code, and the reason if its process group was killed."""
         deadline, words = time.monotonic() + seconds, (self._shell, "-c", command)
-        with open(os.devnull) as nothing:
+        with open(os.devnull) as nothing, defer_signals():  # a signal must not leave a process that nobody knows
             process = DetachedProcess.start(words, self._env, (nothing.fileno(), output, output), cwd=str(self.root))
-        while time.monotonic() < deadline and os.fstat(output).st_size <= 20 * MAX_FILE:
-            if (code := process.wait(0.1)) is not None:
-                return code, ""
-        is_timeout = time.monotonic() >= deadline
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            self.commands.add(process.pid)
+        try:
+            while time.monotonic() < deadline and os.fstat(output).st_size <= 20 * MAX_FILE:
+                if (code := process.wait(0.1)) is not None:
+                    return code, ""
+            is_timeout = time.monotonic() >= deadline
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        finally:
+            self.commands.clear()
         if is_timeout:
             return 1, f"timeout: killed after {seconds} s. Give a longer timeout, or run it in the background"
         return 1, "killed: it printed too much"

@@ -203,6 +203,7 @@ LIMITS = [
 OVERLOADS = [
     "Server is overloaded, please try again later",
     "The model is at capacity right now",
+    "The server is busy. Please try again later.",
     "Sorry, the service is currently overloaded",
     "[error] upstream: provider is overloaded",
     "We are at capacity, come back soon",
@@ -231,6 +232,8 @@ NONE = [
     "time limit exceeded in case 3",
     "the queue is at 80% capacity",
     "429 tests passed",
+    "429 files changed",
+    "500",
     "const LIMIT = 'rate limit exceeded';",
     "fixed: the client was throttled for no reason",
     "Documented how usage limit reached errors are shown",

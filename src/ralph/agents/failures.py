@@ -71,6 +71,7 @@ _FATAL = (
 _TRANSIENT = (
     r"overloaded|overloaded_error|internal server error|bad gateway|gateway time-?out|server_error",
     r"(?:at|over) (?:full |its |maximum )?capacity(?! \d)|service (?:is )?(?:temporarily |currently )?unavailable",
+    r"(?:server|model|service|api|provider|backend|system) (?:is |are )?(?:\w{1,12} )?busy",
     r"experiencing (?:very |unusually )?(?:high|heavy) (?:demand|load|traffic)",
     r"ECONN(?:REFUSED|RESET|ABORTED)|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|ENETUNREACH|i/o timeout",
     r"API Error: terminated|socket hang up|fetch failed|error sending request|request timed out|network error",
@@ -183,7 +184,7 @@ def is_lost_session(failure: Failure | None) -> bool:
 
 
 def _states_trouble(line: str, is_near: bool) -> bool:
-    kind = kind_of(line)
+    kind = kind_of(re.sub(r"^\W*\d+\b", "", line))  # a number without words is a count, not a status
     if kind == "ordinary" or (kind == "fatal" and not is_near) or re.search(_CODE, line):
         return False
     return bool(re.match(_BEGINS_AS_ERROR, line)) or (kind != "fatal" and not re.search(_ABOUT, line))

@@ -19,7 +19,7 @@ from ralph.files import AT_WORK, DEMO, DEMO_EXAM, remove_tree, state_folder
 from ralph.git import worktrees
 from ralph.git.client import Git, look_folder
 from ralph.git.locks import update_refs
-from ralph.git.worktrees import Worktree
+from ralph.git.worktrees import Worktree, worktree_named
 from ralph.run.accept import repository_of_run
 from ralph.store.folder import is_occupied, remove_orders
 from ralph.store.register import STATE, Listed, run_at, runs
@@ -107,8 +107,13 @@ def _trees(run: Listed, home: Git) -> list[Worktree]:
     because an agent can edit the records."""
     names = (f"refs/heads/ralph/{run.id}", f"refs/heads/ralph/{nickname(run.id)}/")
     found = home.run("for-each-ref", "--format=%(refname:lstrip=2) %(worktreepath)", *names)
-    rows = [line.partition(" ") for line in found.decode("utf-8", "surrogateescape").splitlines()]
-    return [Worktree(path, branch, path, home) for branch, _, path in rows]
+    trees = []
+    for line in found.decode("utf-8", "surrogateescape").splitlines():
+        branch, _, path = line.partition(" ")
+        # Git no longer knows where the branch was if ralph was killed while it removed the worktree.
+        path = path or worktree_named(home, branch.removeprefix("ralph").replace("/", "-"), branch).path
+        trees.append(Worktree(path, branch, path, home))
+    return trees
 
 
 def _explain_unmerged(run: Listed) -> str:

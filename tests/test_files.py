@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from ralph.files import ReplacedFileError, make_folder, open_file, open_own, read_file, remove_tree
+from ralph.files import ReplacedFileError, make_folder, open_file, open_own, read_file, read_given, remove_tree
 
 
 def test_deep_folders_are_created_and_removed(tmp_path: Path) -> None:
@@ -88,3 +89,21 @@ remove_tree("run", last="state.json")
     assert (tmp_path / "run" / "state.json").exists()
     remove_tree(tmp_path / "run", last="state.json")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_small_file_needs_little_memory_even_if_a_large_one_is_allowed(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x" * 100)
+    tracemalloc.start()
+    try:
+        assert read_given(tmp_path / "f", 1 << 30) == b"x" * 100
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_may_be_as_large_as_the_limit(tmp_path: Path) -> None:
+    for size in (1 << 20, 3 << 20):
+        (tmp_path / "f").write_bytes(b"x" * size)
+        assert len(read_given(tmp_path / "f", size)) == size
+        with pytest.raises(OSError, match="it is larger than"):
+            read_given(tmp_path / "f", size - 1)

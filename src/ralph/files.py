@@ -28,6 +28,7 @@ T = TypeVar("T")
 MOST_BYTES = 64 << 20  # of a file that is read whole
 STATE_HINT = "check its permissions and the free space, or set XDG_STATE_HOME"
 LOCK_TIMEOUT = 600.0  # seconds: git commands may run under a lock
+_CHUNK = 1 << 20
 _LONG_PATH = 3000  # characters; Linux has a limit of 4096 bytes
 _REASONS = {
     errno.ELOOP: "it is a link, which is not followed",
@@ -127,12 +128,15 @@ def decode_file(data: bytes, name: StrPath) -> str:
 
 def _read_all(fd: int, path: StrPath, most: int) -> bytes:
     """Read a descriptor to its end and close it."""
-    with open(fd, "rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
+    chunks, room = [], most + 1
+    with open(fd, "rb", buffering=0) as file:
+        while chunk := file.read(min(_CHUNK, room)):  # in pieces: `read` allocates memory for all that it may read
+            chunks.append(chunk)
+            room -= len(chunk)
+    if not room:
         limit = f"{most >> 20} MB" if most >> 20 else f"{most >> 10} KB"
         raise OSError(errno.EFBIG, f"it is larger than {limit}", path)
-    return data
+    return b"".join(chunks)
 
 
 def write_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:

@@ -170,3 +170,18 @@ def test_the_first_signal_is_announced_on_stderr() -> None:
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
     assert process.communicate() == ("1 SIGTERM\n", "Received signal, shutting down...\n")
+
+
+def test_a_signal_that_another_thread_receives_ends_a_wait() -> None:
+    """As does one that arrives just before the wait begins to sleep."""
+
+    def receive() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    with Interrupt(announce=lambda: None) as interrupt:
+        thread = threading.Timer(0.1, receive)
+        thread.start()
+        began = time.monotonic()
+        assert interrupt.wait(20) is True
+        assert time.monotonic() - began < 10
+        thread.join()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event
 from types import FrameType
+from typing import Any
 
 ANNOUNCEMENT = "Received signal, shutting down..."
 NUDGE = signal.SIGURG  # wakes a sleeping run: there is something to look at
@@ -23,6 +24,10 @@ CLOSING_TIME = 5.0  # seconds for what is still recorded when the run's time is 
 
 def _announce() -> None:
     os.write(2, ANNOUNCEMENT.encode() + b"\n")
+
+
+def wake(*_: object) -> None:
+    """Do nothing: the signal only interrupts a sleeping system call."""
 
 
 class Interrupt:
@@ -42,29 +47,39 @@ class Interrupt:
         self._raises = False
         self._pid = os.getpid()
         self._before: dict[int, object] = {}
+        self._wakeup_before = -1
         self._reader = self._writer = -1
+        self._chld_before: Any = None
 
     def __enter__(self) -> "Interrupt":
         self._open()
-        with suppress(ValueError):  # no signal arrives in a thread that is not the main one
-            for number in STOP_SIGNALS:
-                # Respect `nohup ralph …`.
-                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._receive)
-            self._before[NUDGE] = signal.signal(NUDGE, self._wake)
+        try:
+            self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        except ValueError:
+            return self
+        for number in STOP_SIGNALS:
+            # Respect `nohup ralph …`.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._receive)
+        self._before[NUDGE] = signal.signal(NUDGE, wake)
         return self
 
     def _open(self) -> None:
+        with suppress(ValueError):  # a program around us that ignores SIGCHLD would lose the exit codes of ours
+            self._chld_before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
-        with suppress(ValueError):  # a program around us that ignores SIGCHLD would lose the exit codes of ours
-            self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def __exit__(self, *_: object) -> None:
-        for number in self._before:
-            self._restore(number)
-        self._before.clear()
+        if self._before:
+            for number in self._before:
+                self._restore(number)
+            signal.set_wakeup_fd(self._wakeup_before)
+            self.acknowledge()
+            self._before.clear()
+        if self._chld_before is not None:
+            signal.signal(signal.SIGCHLD, self._chld_before)
         os.close(self._reader)
         os.close(self._writer)
 
@@ -83,7 +98,7 @@ class Interrupt:
     @property
     def ignores_signals(self) -> bool:
         """Whether the program that called ralph handles signals itself."""
-        return signal.SIGINT not in self._before
+        return not self._before
 
     def _restore(self, number: int) -> None:
         before = self._before[number]
@@ -103,7 +118,6 @@ class Interrupt:
         request = (1, 2 if number == signal.SIGHUP else 1)
         self._requests.append(request)
         self.reason = signal.Signals(number).name
-        self._wake()
         if self._requests[0] is request:
             self._announce()
         elif self._raises:
@@ -132,11 +146,6 @@ class Interrupt:
         if level > self.level:
             self._requests.append((0, level))
             self.reason = reason
-            self._wake()
-
-    def _wake(self, *_: object) -> None:
-        """End a sleep: there is something to look at."""
-        with suppress(BlockingIOError):  # the pipe is full
             os.write(self._writer, b"\0")
 
     def fileno(self) -> int:
@@ -144,9 +153,15 @@ class Interrupt:
         return self._reader
 
     def acknowledge(self) -> None:
-        with suppress(BlockingIOError):
-            while os.read(self._reader, 512):
-                pass
+        try:
+            while arrived := os.read(self._reader, 512):
+                # Signals that aren't ours go to the wakeup descriptor that was set before, such as asyncio's.
+                others = bytes(number for number in arrived if number and number not in self._before)
+                if others and self._wakeup_before >= 0:
+                    with suppress(OSError):  # it is full, or gone
+                        os.write(self._wakeup_before, others)
+        except BlockingIOError:
+            pass
 
     def wait(self, seconds: float, tick: Callable[[float], bool] | None = None) -> bool:
         """Sleep for some seconds, including the time that the machine is suspended; return True when interrupted.

@@ -76,3 +76,13 @@ def test_unmarked_descendants_of_a_run_are_killed_with_it(mark, eventually) -> N
         eventually(lambda: [process.name for process in descendants_of(shell.pid)] == [b"sleep"] * 6)
         assert kill_run(mark.seconds, grace=0.2) == 7
         assert mark.bearers() == []
+
+
+def test_one_look_that_finds_nothing_does_not_end_a_sweep(mark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel shows no environment of a process that is just executing another program."""
+    empty: list[list[int]] = [[], []]
+    listed = descendants._pids
+    with subprocess.Popen(["sleep", mark.seconds], env={**os.environ, "RALPH_RUN_ID": mark.seconds}) as process:
+        monkeypatch.setattr(descendants, "_pids", lambda: empty.pop() if empty else listed())
+        assert kill_run(mark.seconds, grace=0.0) == 1
+        assert process.wait() < 0

@@ -16,6 +16,7 @@ KEEPER_NAME = "loop-keeper"  # doesn't contain "ralph", so that `pkill ralph` sp
 MARK = "RALPH_RUN_ID"  # environment variable of everything that a run starts
 MARK_PREFIX = f"{MARK}=".encode()
 KEPT_MARK = "RALPH_KEEP_CHILDREN"  # set if its background processes may outlive the run
+SWEEP_LOOKS = 3  # looks that find nothing end a sweep: one misses a process that is just executing or forking another
 SWEEP_TIMEOUT = 5.0  # seconds after SIGKILL
 HAS_PROC = sys.platform == "linux"
 GONE = (FileNotFoundError, ProcessLookupError, PermissionError)  # PermissionError: hidden by `hidepid`
@@ -106,16 +107,16 @@ def kill_run(run_id: str, grace: float = 2.0, time_left: Callable[[], float] = l
     found: dict[int, RunningProcess] = {}
     asked: set[int] = set()
     kill_at = time.monotonic() + min(grace, time_left())
-    while time.monotonic() < kill_at + SWEEP_TIMEOUT:
+    empty_looks = 0
+    while empty_looks < SWEEP_LOOKS and time.monotonic() < kill_at + SWEEP_TIMEOUT:
         # Without its parent, an unmarked child can't be found any more: so they are remembered.
         found.update((process.pid, process) for process in processes_of_run(run_id))
         running = [process for process in found.values() if is_running(process) and can_signal(process)]
-        if not running:
-            break
         if time.monotonic() < kill_at:
             terminate(running, asked)
         else:
             kill(running)
+        empty_looks = 0 if running else empty_looks + 1
         time.sleep(0.01)
     return len(found)
 

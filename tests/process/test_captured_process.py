@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from ralph.process.lifecycle import kill_running_commands
 from ralph.process.process import Process
-from ralph.process.program import Command
+from ralph.process.program import Command, open_input
 from ralph.process.signals import Cancelled, Deadline, Interrupt
 
 ENV = {"PATH": os.environ["PATH"]}
@@ -186,3 +187,13 @@ def test_a_ctrl_c_while_the_program_starts_does_not_leave_it_running(tmp_path: P
         with pytest.raises(KeyboardInterrupt), asked_program(script) as program:
             program.output(60)
         assert not is_alive(int((tmp_path / "pid").read_text()))
+
+
+def test_an_input_that_does_not_fit_on_the_disk_is_an_error() -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(OSError):
+            open_input(b"x" * (3 << 20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -228,6 +228,7 @@ def open_input(data: bytes) -> int:
             return fd
         os.close(fd)
     fd = unnamed_file()
-    os.write(fd, data)
+    while data:  # a full disk takes a part of it, and then reports an error
+        data = data[os.write(fd, data) :]
     os.lseek(fd, 0, os.SEEK_SET)
     return fd

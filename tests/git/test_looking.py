@@ -114,6 +114,8 @@ def test_a_repository_that_disappears_during_the_run_is_an_error(repo: Any, swap
         "git symbolic-ref refs/heads/other refs/heads/main && git symbolic-ref HEAD refs/heads/other",
         "git checkout -q --orphan unborn",
         "git worktree add -q ../linked && git -C ../linked commit -q --allow-empty -m more && cd ../linked",
+        "git worktree add -q ../linked && cd ../linked && git update-ref refs/worktree/mine HEAD"
+        " && git symbolic-ref HEAD refs/worktree/mine",
         "echo 'ref: refs/heads/../heads/main' >.git/HEAD; true",
         "echo 0123 >.git/refs/heads/main",
     ],

@@ -1,16 +1,14 @@
 """The `Git` object: a repository, and the policy by which git runs in it.
 
 There are three policies. *look* runs nothing that the repository's settings, hooks or attributes name: git gets a
-private git folder with the repository's objects and refs and none of its settings. The private folder of a run is in
-ralph's state folder, outside the workspace; its settings are written once, and its HEAD is always the repository's.
-*own* is for ralph's worktrees, refs and checkpoints: the user's filters and merge drivers apply, hooks do not. *user*
-is for commands that the user could have typed: their hooks and settings apply, but git may not prompt or open an
-editor.
+private git folder with the repository's objects and none of its settings. The private folder of a run is in ralph's
+state folder, outside the workspace; it is written once, and later only its HEAD changes. *own* is for ralph's
+worktrees, refs and checkpoints: the user's filters and merge drivers apply, hooks do not. *user* is for commands that
+the user could have typed: their hooks and settings apply, but git may not prompt or open an editor.
 """
 
 import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
@@ -335,8 +333,6 @@ HARMLESS = frozenset({
     "core.excludesfile", "core.attributesfile", "core.autocrlf", "core.eol", "extensions.objectformat",
 })  # fmt: skip
 SHA256_DIGITS = 64
-NO_HEAD = "ref: refs/heads/none"
-_VALID_HEAD = re.compile(r"ref:\s*refs/|[0-9a-f]{40}")  # as git decides whether a folder is a repository
 # Missing objects are not fetched, and only the settings of the private folder apply.
 LOOK_ENVIRONMENT = {
     "GIT_NO_LAZY_FETCH": "1",
@@ -352,19 +348,22 @@ def look_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
     return os.path.join(state_folder(env, "look"), run_id)
 
 
-class PrivateGitFolder(Struct, frozen=True):
+class PrivateGitFolder:
     """The private git folder of a run, for the repository of `git`."""
 
-    git: Git
-    folder: str
+    def __init__(self, git: Git, folder: str) -> None:
+        self.git, self.folder = git, folder
+        self._head: str | None = None
 
     def open(self) -> None:
         """Write the folder, unless an earlier process of this run has written it."""
+        self._head = None
         if os.path.exists(f"{self.folder}/config"):
             return
         listed = self.git.run("config", "--list", "-z").decode("utf-8", "surrogateescape")
         settings = dict(entry.partition("\n")[::2] for entry in listed.split("\0") if entry)
         with report_write_errors(self.folder):
+            make_folder(f"{self.folder}/refs")
             make_folder(f"{self.folder}/info")
             for name in ("info/exclude", "info/attributes"):
                 with suppress(FileNotFoundError):
@@ -372,16 +371,13 @@ class PrivateGitFolder(Struct, frozen=True):
             kept = {name: value for name, value in settings.items() if name in HARMLESS}
             replace_file(f"{self.folder}/config", _config(kept))  # last, because it marks the folder as complete
 
-    def look(self) -> Git:
-        """Return git with the HEAD that the repository has now."""
-        git, head = _looking(self.git, self.folder), read_line(f"{self.git.git_dir}/HEAD")
-        head = head if _VALID_HEAD.match(head) else NO_HEAD
-        with report_write_errors(self.folder):
-            for name in ("refs", "packed-refs"):  # HEAD points there; the workspace may have been moved
-                Path(self.folder, name).unlink(missing_ok=True)
-                os.symlink(os.path.join(self.git.common_dir, name), f"{self.folder}/{name}")
-            replace_file(f"{self.folder}/HEAD", f"{head}\n".encode("utf-8", "surrogateescape"))
-        return git
+    def at(self, head: str = "") -> Git:
+        """Return git with this commit as HEAD; if it is empty, there is no HEAD."""
+        if head != self._head:
+            with report_write_errors(self.folder):
+                replace_file(f"{self.folder}/HEAD", _head(head))
+            self._head = head
+        return _looking(self.git, self.folder)
 
 
 @contextmanager
@@ -390,17 +386,21 @@ def look_at_objects(git: Git, name: str) -> Iterator[Git]:
     kept = {"extensions.objectformat": "sha256"} if len(name) == SHA256_DIGITS else {}
     with temporary_folder() as folder:
         os.mkdir(f"{folder}/refs")  # without it, git does not take the folder for one of its own
-        for file, content in (("config", _config(kept)), ("HEAD", NO_HEAD.encode())):
+        for file, content in (("config", _config(kept)), ("HEAD", _head(""))):
             write_file(f"{folder}/{file}", content)
         yield _looking(git, folder)
 
 
 def _looking(git: Git, folder: str) -> Git:
-    objects, refs = (os.path.join(git.common_dir, name) for name in ("objects", "refs"))
-    if not (os.path.isdir(objects) and os.path.isdir(refs)):
+    objects = os.path.join(git.common_dir, "objects")
+    if not os.path.isdir(objects):
         raise GitError(f"{git.git_dir} is no longer a git repository", "restore it")
     private = {"GIT_DIR": folder, "GIT_COMMON_DIR": folder, "GIT_OBJECT_DIRECTORY": objects}
     return replace(git, policy=GitPolicy.LOOK, env=LOOK_ENVIRONMENT | private)
+
+
+def _head(commit: str) -> bytes:
+    return (commit or "ref: refs/heads/none").encode() + b"\n"
 
 
 def _config(settings: Mapping[str, str]) -> bytes:

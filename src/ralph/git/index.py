@@ -38,7 +38,7 @@ STATUS = (
     "-c", "core.preloadIndex=true",
     "-c", "core.untrackedCache=true",
     "-c", "status.showUntrackedFiles=all",
-    "status", "--porcelain=v2", "--branch", "-z",
+    "status", "--porcelain=v2", "-z",
     "--untracked-files=all", "--no-renames", "--ignore-submodules=dirty",
 )  # fmt: skip
 
@@ -116,9 +116,9 @@ class PrivateIndex:
             raise GitError(f"git cannot save {display_path(unreadable[0])}", "move it away first")
         self._tree = ""
 
-    def run(self, *args: str, stdin: bytes = b"") -> bytes:
+    def run(self, *args: str, stdin: bytes = b"", head: str = "") -> bytes:
         """Run git with this index. No program that the repository names is run."""
-        return self._private.look().run(*self._options, *args, stdin=stdin, env=self._env)
+        return self._private.at(head).run(*self._options, *args, stdin=stdin, env=self._env)
 
     def check_out(self, now: str, target: str) -> None:
         """Turn the files of the tree `now` into those of the tree `target`, byte for byte except line ends."""
@@ -177,7 +177,9 @@ class PrivateIndex:
 
     def _status(self) -> GitStatus:
         scope = ("--", *self.git.scope) if self.git.scope else ()
-        seen = parse_status(self.run(*STATUS, *scope))
+        head = self.git.resolve("HEAD")
+        seen = parse_status(self.run(*STATUS, *scope, head=head))
+        seen.head = head
         seen.nested = sorted({*seen.nested, *self._submodules})
         return seen
 
@@ -188,7 +190,7 @@ class PrivateIndex:
             write_file(path, b"\0".join(seen.nested))
         had = {*read_given(path, MAX_INDEX).split(b"\0")}
         folders = [folder.rstrip(b"/") for folder in seen.nested if folder.endswith(b"/") and folder not in had]
-        look = self._private.look()
+        look = self._private.at(seen.head)
         for folder in without_submodules(look, folders) if folders else ():
             if files := [file for files in files_in(look, folder) for file in files]:
                 seen.nested.remove(folder + b"/")
@@ -230,7 +232,7 @@ class PrivateIndex:
         batches = [paths]
         while batches:
             batch = batches.pop()
-            result = self._private.look().try_run(*self._options, *args, stdin=b"\0".join(batch) + b"\0", env=self._env)
+            result = self._private.at().try_run(*self._options, *args, stdin=b"\0".join(batch) + b"\0", env=self._env)
             if result.code == 0:
                 continue
             if len(batch) > 1:  # git refuses all files because of one: find it by trying halves
@@ -256,12 +258,10 @@ class PrivateIndex:
 
 
 def parse_status(output: bytes) -> GitStatus:
-    """Parse the output of `git status --porcelain=v2 --branch -z`."""
+    """Parse the output of `git status --porcelain=v2 -z`."""
     seen = GitStatus()
     for line in output.split(b"\0"):
         match line[:2]:
-            case b"# " if line.startswith(b"# branch.oid ") and not line.endswith(b"(initial)"):
-                seen.head = line.split(b" ")[2].decode()
             case b"? " if line.endswith(b"/"):
                 seen.nested.append(line[2:])
             case b"? " if b"/.ralph/" not in b"/" + line[2:]:

@@ -288,6 +288,9 @@ def test_accept_squashes_the_kept_attempts_unless_told_otherwise(
         ("npm run -s size", ["package.json"]),
         ("PYTHONHASHSEED=0 python3 ./bench/speed.py", ["bench/speed.py"]),
         ("wc -c < app.js", []),
+        ("npx esbuild app.js --minify | wc -c", []),
+        ("bash -c 'gzip -c app.js | wc -c'", []),
+        ("time python3 bench/speed.py", ["bench/speed.py"]),
         ("/usr/bin/python3 /elsewhere/speed.py", []),
     ],
 )

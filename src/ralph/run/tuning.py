@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
-from itertools import dropwhile, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -31,7 +31,6 @@ from ralph.process.program import CannotStart, Command
 from ralph.run.checks import RECIPES
 from ralph.run.context import Context
 from ralph.run.copies import PreparedCopy, open_copy
-from ralph.run.exam_commands import ASSIGNMENT, RUNNERS
 from ralph.run.trees import GitTrees
 from ralph.settings.schema import TuneChoice
 
@@ -45,6 +44,8 @@ MIN_PAIR_TIME = 0.001
 
 LINES_KEPT, LINE_LENGTH = 2000, 1000  # of the command's output
 TIMERS = ("cpu", "wall")
+INTERPRETERS = re.compile(r"(?:python|pypy|node|deno|bun|ruby|perl|php|lua|(?:ba|da|z|k)?sh)[0-9.]*")
+RUNNERS = ("env", "uv", "poetry", "pdm", "hatch", "npx", "run", "exec", "time", "nice", "taskset")
 # The command's output goes to stderr: the only line on stdout is the number.
 TIMER = """
 import resource, subprocess, sys, time
@@ -338,12 +339,17 @@ def scripts_of(command: str, root: Path) -> list[str]:
     """
     found: list[str] = []
     for part in re.split(r"&&|\|\||[;&|()\n]", command):
-        words = list(dropwhile(ASSIGNMENT.match, (word.strip("'\"") for word in part.split())))
-        programs = [Path(word).name for word in words]
-        found += [name for program in programs if program != "pytest" for name in RECIPES.get(program, ())]
-        found += words[:1]
-        if words and RUNNERS.fullmatch(programs[0]):
-            found += [word for word in words[1:] if (root / word).is_file()][:1]
-            found += [f"{name.replace('.', '/')}.py" for option, name in pairwise(words) if option == "-m"]
+        words = [word.strip("'\"") for word in part.split() if "=" not in word or word.startswith(("-", "/", "."))]
+        words = [word for at, word in enumerate(words) if at or word]
+        while words and Path(words[0]).name in RUNNERS:
+            words.pop(0)
+        if not words:
+            continue
+        program, rest = Path(words[0]).name, words[1:]
+        found += [words[0]] if "/" in words[0] else []
+        found += [name for name in RECIPES.get(program, ()) if program != "pytest"]
+        if INTERPRETERS.fullmatch(program):
+            found += [word for word in rest if not word.startswith("-")][:1]
+            found += [f"{name.replace('.', '/')}.py" for option, name in pairwise(rest) if option == "-m"]
     inside = [name for name in dict.fromkeys(found) if not Path(name).is_absolute() and (root / name).is_file()]
     return [name.removeprefix("./") for name in inside]

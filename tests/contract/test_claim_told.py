@@ -54,6 +54,29 @@ def test_the_prompt_explains_each_kind_of_claim(ralph: Ralph, agent: Agent, envi
 FORGETFUL = "echo working"
 
 
+def test_a_prompt_without_the_marker_is_reported_before_the_first_turn(ralph: Ralph, agent: Agent) -> None:
+    result = ralph("run", "-p", "Fix it", "-m", "1", "--agent", agent(FORGETFUL))
+    said = " ".join(result.err.split())
+    assert "the prompt does not say how the agent ends this run: it has to write <response>DONE</response>" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-p", "Fix it, then say <response>DONE</response>"),
+        ("-p", "Fix it", "--check", "true"),  # a reminder follows the first green check
+        ("-p", "Fix it", "--preset", "promise"),
+        ("-p", "Fix it", "--ralph", "0"),
+        ("Fix it",),
+    ],
+)
+def test_nothing_is_reported_if_the_agent_is_told_how_to_claim_or_need_not(
+    words: tuple[str, ...], ralph: Ralph, agent: Agent
+) -> None:
+    result = ralph("run", *words, "-m", "1", "--agent", agent(FORGETFUL))
+    assert "the prompt does not say" not in " ".join(result.err.split())
+
+
 def test_an_agent_that_forgets_to_claim_is_reminded_once_it_is_green(
     ralph: Ralph, agent: Agent, environment: dict[str, str]
 ) -> None:

@@ -30,7 +30,7 @@ from ralph.run.followups import clear_progress, tell_skipped_hook
 from ralph.run.notify import Notifier
 from ralph.run.parts import make_parts
 from ralph.run.plan import RunPlan
-from ralph.run.policy import Policy, make_policy
+from ralph.run.policy import Policy, explain_missing_claim, make_policy
 from ralph.run.prove import prove_run
 from ralph.run.publish import PullRequestPublisher
 from ralph.run.request import RunRequest
@@ -130,6 +130,9 @@ def play(
             parts = _make_parts(opened, agent)
             context.tell(_run_started(opened, parts, run))
             context.tell(*plan.notices, *(events.Notice(orphan.killed_words) for orphan in orphans))
+            is_explained = plan.request.tells_claim or plan.story or plan.make_agent
+            if not is_explained and (text := explain_missing_claim(opened.policy, plan.request)):
+                context.tell(events.Notice(text, "info"))
             run, stop = _run_loop(opened, parts, run)
             run = prove_run(run, stop, plan.request, parts=parts, context=context, trees=opened.trees)
             run, stop = _finish(opened, run, stop, watched)

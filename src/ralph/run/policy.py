@@ -17,6 +17,7 @@ from ralph.core.referees import passed_exams, review_gate
 from ralph.core.secrets import redact_text
 from ralph.errors import UserError
 from ralph.loop import judge
+from ralph.run.request import RunRequest
 from ralph.settings import Settings
 
 
@@ -241,6 +242,19 @@ def refuse_endless(settings: Settings, one_shot: bool = False) -> None:
         raise UserError("no checks given", 'the checks preset needs at least one: --check "CMD"')
     if "checks" in settings.until:
         raise UserError("--until checks needs a check", 'add one: --check "CMD"')
+
+
+def explain_missing_claim(policy: Policy, request: RunRequest) -> str:
+    """Return a warning if no prompt says how to claim: this one is sent verbatim, and no green check leads to a
+    reminder; else ""."""
+    claims, goal, settings = policy.claims, request.goal(), request.settings
+    is_said = not claims or any(not claim.text or claim.marker in goal for claim in claims)
+    if settings.preset != "guardrails" or settings.checks or is_said:
+        return ""
+    return (
+        f"the prompt does not say how the agent ends this run: it has to {claims[0].deed}. "
+        "Say so in the prompt, or give the goal without -p and -f"
+    )
 
 
 def make_composer(

@@ -263,6 +263,15 @@ def test_both_streams_are_logged(keeper: Keeper, shell, tmp_path: Path) -> None:
     assert (tmp_path / "err").read_bytes() == b"b\n"
 
 
+def test_the_logs_of_a_silent_program_exist_while_it_runs(keeper: Keeper, shell, tmp_path: Path) -> None:
+    paths = [tmp_path / "out", tmp_path / "err"]
+    found: list[bool] = []
+    with LogFile(str(paths[0])) as out, LogFile(str(paths[1])) as err:
+        process = Process(shell(":"), keeper=keeper, on_start=lambda _: found.extend(path.exists() for path in paths))
+        process.stream(print, stdout_log=out, stderr_log=err)
+    assert found == [True, True]
+
+
 def test_keys_in_stderr_are_redacted(keeper: Keeper, shell) -> None:
     ended = Process(shell("echo ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789 >&2"), keeper=keeper).stream(print)
     assert ended.stderr == "[redacted]\n"

@@ -80,6 +80,9 @@ class Process(ProcessLifecycle):
             errors.add(chunk)
 
         self._start(take_output, take_errors)
+        for log in (stdout_log, stderr_log):
+            if log is not None:
+                log.write(b"")  # create it, for a person who looks before the first output
         self._wait()
         ended = self.exit()
         if (last := lines.close()) and time.monotonic() < self._output_until:

@@ -13,8 +13,10 @@ from ralph.core.model import Check, Failure, FileChange, Iteration, PersonNote, 
 from ralph.history.evidence import Evidence, PatchedFile
 from ralph.history.fold import Fold
 from ralph.history.run_history import RunHistory
+from ralph.show.outlet import GLYPHS, Style
 from ralph.show.plots import element, escape
 from ralph.show.report import code, escape_markdown, for_review, html
+from ralph.show.summary import render_history
 
 ALONE = {"meta", "br"}
 ALLOWED = {
@@ -251,6 +253,14 @@ def test_a_claim_is_one_row_even_if_several_gates_object() -> None:
     page = html(history_of(2), {})
     assert page.count("<td>DONE</td>") == 1
     assert "one\ntwo\nthree\nand 1 more" in page
+
+
+def test_a_long_answer_is_whole_in_the_report_and_cut_in_the_terminal() -> None:
+    history = history_of(1)
+    history.iterations[0].answer = "\n".join(f"line {number}." for number in range(1, 21))
+    shown = list(render_history(history, Style(GLYPHS)))
+    assert "line 20." in html(history, {})
+    assert [line.split()[-2:] for line in shown if "line" in line][-2:] == [["line", "14."], ["more", "lines"]]
 
 
 def test_a_run_that_has_just_started_has_a_page() -> None:

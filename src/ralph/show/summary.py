@@ -175,6 +175,7 @@ def _pad(text: str, size: int, is_number: bool = False) -> str:
 
 
 MOST_PARTS = 12
+MOST_LINES = 14  # of a fact about an iteration, in the terminal
 
 
 def render_history(history: RunHistory, style: Style, exams: Sequence[ExamOutput] = ()) -> Iterator[str]:
@@ -248,7 +249,10 @@ def _iteration(one: PastIteration, history: RunHistory, style: Style) -> Iterato
     title = f"{paint('title', f'iteration {one.number}')}  {paint(_tone(one), short(happened(one), 200))}"
     yield f"{title}  {paint('dim', ', '.join(facts))}".rstrip()
     for name, text in iteration_details(one, history, marks):
-        for at, line in enumerate(clean(text).split("\n")):
+        lines = clean(text).split("\n")
+        if len(lines) > MOST_LINES:
+            lines[MOST_LINES:] = [f"{marks.more} {plural(len(lines) - MOST_LINES, 'more line')}"]
+        for at, line in enumerate(lines):
             label = paint("dim", f"{'' if at else name.lower():<14}")
             tone = "red" if line.startswith(marks.failed) else "plain"
             yield f"  {label}  {paint(tone, head(line, 500, marks.more))}".rstrip()
@@ -275,7 +279,7 @@ def iteration_details(one: PastIteration, history: RunHistory, marks: Marks = GL
     details = [
         ("You said", "\n".join(one.told)),
         ("Agent", one.agent if one.agent != short(history.agent, 80) else ""),
-        ("Answer", few_lines(one.answer.split("\n"))),
+        ("Answer", one.answer),
         ("Ended by ralph", one.ended_by.replace("-", " ")),
         ("Checks", few_lines(checks)),
         ("Exams", "\n".join(signed(passed, name) for name, passed in one.exams)),

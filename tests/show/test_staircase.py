@@ -2,12 +2,13 @@
 
 from ralph.core import events as e
 from ralph.core.measuring import Comparison, Metric, Start
-from ralph.core.model import Check, Iteration, Turn
+from ralph.core.model import Check, Iteration, Turn, Usage
 from ralph.history.fold import Fold
 from ralph.show.outlet import GLYPHS, Style
 from ralph.show.report import for_review, html
 from ralph.show.report_tables import iterations, staircase, steps_of
 from ralph.show.summary import render_history
+from ralph.show.summary import table as summary_table
 
 
 def tuned() -> Fold:
@@ -44,6 +45,13 @@ def test_kept_attempts_are_dots_dropped_ones_crosses_and_the_noise_is_a_band() -
     assert (drawn.count("<circle"), drawn.count('class="cross"'), drawn.count('class="band"')) == (1, 2, 1)
     assert "dropped: test: exit code 1" in table
     assert "&lt;b&gt;x" in table
+
+
+def test_the_cost_of_an_attempt_fits_into_80_columns() -> None:
+    history = tuned().as_of()
+    for one in history.iterations:
+        one.gain, one.idea, one.usage = "dropped: " + "x" * 60, "y" * 60, Usage(cost_usd=0.012)
+    assert [line.split()[-2] for line in summary_table(history, Style(GLYPHS), 80)[1:4]] == ["$0.0120"] * 3
 
 
 def test_the_green_checks_of_the_start_are_not_mentioned() -> None:

@@ -86,8 +86,8 @@ def attempt_columns(past: Sequence[PastIteration], history: RunHistory) -> list[
     if history.end_numbers:
         total = f"start to end {format_change(history.end_numbers.gain, history.first_numbers.metric)}"
     return [
-        Column("Result", [one.gain or one.result for one in past], total, ".wrap", most=36),
-        Column("Idea", [one.idea for one in past], kind=".wrap", most=24),
+        Column("Result", [one.gain or one.result for one in past], total, ".wrap"),
+        Column("Idea", [one.idea for one in past], kind=".wrap"),
         *_spent_columns(past, history),
     ]
 
@@ -147,10 +147,11 @@ def _pad_column(column: Column, marks: Marks, has_total: bool) -> list[str]:
 def _columns(shown: list[PastIteration], history: RunHistory, marks: Marks, room: int) -> list[Column]:
     if history.first_numbers:
         number = Column("Attempt", [str(one.number) for one in shown], kind=".num")
-        result, *others = attempt_columns(shown, history)
+        result, idea, *spent_columns = attempt_columns(shown, history)
+        result.most, idea.most = 2 * room // 5, room // 5
         signs = [marks.passed if one.result == "kept" else marks.failed for one in shown]
         result.cells = [f"{sign} {cell}" for sign, cell in zip(signs, result.cells, strict=True)]
-        return [number, result, *others]
+        return [number, result, idea, *spent_columns]
     number = Column("#", [str(one.number) for one in shown], kind=".num")
     checks = Column("Checks", [_checks(one, marks) for one in shown], most=room // 3)
     facts = [one for one in iteration_columns(shown, history) if one.title in _FACTS]

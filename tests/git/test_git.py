@@ -179,6 +179,24 @@ def test_a_killed_git_command_that_writes_is_not_run_again(repo: Any, mortal_git
     assert not repo.found().resolve("other")
 
 
+@pytest.mark.parametrize(
+    "commands",
+    [
+        ("checkout -q --detach",),
+        ("checkout -q -b deep/er",),
+        ("pack-refs --all",),
+        ("symbolic-ref refs/heads/alias refs/heads/main", "symbolic-ref HEAD refs/heads/alias"),
+        ("checkout -q --orphan unborn",),
+        ("update-ref refs/worktree/own HEAD", "symbolic-ref HEAD refs/worktree/own"),
+    ],
+)
+def test_the_head_is_the_commit_that_git_reports(repo: Any, commands: tuple[str, ...]) -> None:
+    repo.commit()
+    for command in commands:
+        repo.git(*command.split())
+    assert repo.found().head() == repo.found().resolve("HEAD")
+
+
 def test_loose_and_packed_branches_are_found(repo: Any, tmp_path: Path) -> None:
     repo.git("commit", "-q", "--allow-empty", "-m", "first")
     first = repo.git("rev-parse", "HEAD")

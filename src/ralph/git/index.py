@@ -177,7 +177,7 @@ class PrivateIndex:
 
     def _status(self) -> GitStatus:
         scope = ("--", *self.git.scope) if self.git.scope else ()
-        head = self.git.resolve("HEAD")
+        head = self.git.head()
         seen = parse_status(self.run(*STATUS, *scope, head=head))
         seen.head = head
         seen.nested = sorted({*seen.nested, *self._submodules})

@@ -24,7 +24,6 @@ from ralph.core.tasks_file import tasks_in_markdown
 from ralph.errors import UserError
 from ralph.forge import host
 from ralph.git.protect import matches, parse_glob
-from ralph.git.scm import parse_command
 from ralph.history.evidence import files_in
 from ralph.hooks.transcript import Transcript
 from ralph.planning.plans import load_plan, plan_in
@@ -196,7 +195,6 @@ READERS: dict[str, Reader] = {
     "patterns of files": lambda said: overlap(said.split("\n")[:2], [said[:200], said[-200:]]),
     "a protected name": lambda said: matches([parse_glob("a*b/**/*.x"), parse_glob("!*_*-*.b")], said),
     "a pattern": _minded(lambda said: matches([parse_glob(said[:4000])], said)),
-    "a commit's command": _minded(parse_command),
     "a patch": _patched,
     "a run of a task": _in_a_file(_load_run),
     "a line that was typed": _minded(lambda said: (parse_line(f"/{said}"), completions(f"/{said}"))),

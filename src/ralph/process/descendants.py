@@ -31,16 +31,12 @@ class RunningProcess(NamedTuple):
     started: bytes = b""
 
 
-def descendants_of(*roots: int) -> list[RunningProcess]:
-    """Return every running process below one of `roots`, parents first."""
-    children: dict[int, list[RunningProcess]] = {}
-    for process in filter(None, map(_read_process, _pids())):
-        children.setdefault(process.parent, []).append(process)
-    found: list[RunningProcess] = []
-    for root in roots:
-        found += children.pop(root, ())
+def descendants_of(root: int) -> list[RunningProcess]:
+    """Return every running process below `root`, parents first."""
+    children = _listed_children if os.path.exists(f"/proc/{root}/task/{root}/children") else _find_children()
+    found = children(root)
     for process in found:
-        found += children.pop(process.pid, ())
+        found += children(process.pid)
     return found
 
 
@@ -92,7 +88,7 @@ def processes_of_run(run_id: str) -> list[RunningProcess]:
     if os.environ.get(MARK) == run_id:
         spared.update(process.pid for process in descendants_of(os.getpid()))
     heads = marked_processes().get(run_id, []) if run_id else []
-    found = {process.pid: process for process in (*heads, *descendants_of(*(head.pid for head in heads)))}
+    found = {process.pid: process for head in heads for process in (head, *descendants_of(head.pid))}
     return [process for process in found.values() if process.pid not in spared]
 
 
@@ -219,6 +215,22 @@ def is_running(process: RunningProcess) -> bool:
     """Return whether this very process is still running, not one that has its pid."""
     now = _read_process(process.pid) if HAS_PROC and process.pid > 0 else process  # below 0: a group
     return now is not None and now.started == process.started
+
+
+def _listed_children(pid: int) -> list[RunningProcess]:
+    children: list[int] = []
+    with suppress(*GONE):  # it ended while we read
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            children += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+    return [process for child in children if (process := _read_process(child))]
+
+
+def _find_children() -> Callable[[int], list[RunningProcess]]:
+    """Return a function like `_listed_children` for kernels that don't list the children of a process."""
+    by_parent: dict[int, list[RunningProcess]] = {}
+    for process in filter(None, map(_read_process, _pids())):
+        by_parent.setdefault(process.parent, []).append(process)
+    return lambda pid: by_parent.pop(pid, [])
 
 
 def _read_process(pid: int) -> RunningProcess | None:

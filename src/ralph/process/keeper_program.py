@@ -22,12 +22,11 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from ralph.process.descendants import (
     KEEPER_NAME,
@@ -220,7 +219,7 @@ class KeeperProgram:
         self._spawn_id, self._is_sandboxed = request["id"], request["sandboxed"]
         self._term_delay = request["term_delay"]
         try:
-            self._pid = start_program(request, fds)
+            self._pid = fork_and_exec(request, fds)
         except OSError as error:
             self._send(self._spawn_id, event="failed", errno=error.errno, path=error.filename)
         else:
@@ -315,43 +314,47 @@ class KeeperProgram:
             os.waitpid(os.posix_spawn(argv[0], argv, command["env"], setsid=True), 0)
 
 
-def start_program(request: Packet, fds: list[int]) -> int:
+def fork_and_exec(request: Packet, fds: list[int]) -> int:
     """Start a program in a new session that dies with the keeper; return its pid. Raise OSError if that fails."""
-    program, argv, keeper = request["program"], request["argv"], os.getpid()
+    keeper = os.getpid()
+    reader, writer = os.pipe()  # closed by a successful exec
+    pid = os.fork()
+    if pid == 0:
+        _become(request, fds, keeper, writer)
+    os.close(writer)
+    failure = b"".join(iter(lambda: os.read(reader, select.PIPE_BUF), b""))
+    os.close(reader)
+    if failure:
+        os.waitpid(pid, 0)
+        number, path = json.loads(failure)
+        raise OSError(number, os.strerror(number), path)
+    return pid
 
-    def prepare() -> None:
+
+def _become(request: Packet, fds: list[int], keeper: int, failure_pipe: int) -> NoReturn:
+    """Turn the forked process into the program that was requested."""
+    number, path = errno.EINVAL, request["program"]  # EINVAL: a NUL byte in an argument
+    try:
         die_with_parent(keeper)
-        for target, fd in enumerate(fds[3:], 3):
+        os.setsid()
+        os.chdir(request["cwd"])
+        for target, fd in enumerate(fds):
             os.dup2(fd, target)
         if request["sandboxed"]:
             leave_abstract_sockets()
             leave_session_keyring()
-
-    def start(executable: str, words: list[str]) -> int:
-        process = subprocess.Popen(
-            words,
-            executable=executable,
-            cwd=request["cwd"],
-            env=request["env"],
-            stdin=fds[0],
-            stdout=fds[1],
-            stderr=fds[2],
-            close_fds=False,  # all others are closed by exec
-            start_new_session=True,
-            preexec_fn=prepare,
-        )
-        process.returncode = 0  # `_reap` collects it
-        return process.pid
-
-    try:
+        program, argv, env = request["program"], request["argv"], request["env"]
         try:
-            return start(program, argv)
+            os.execve(program, argv, env)
         except OSError as error:
             if error.errno != errno.ENOEXEC:
                 raise
-            return start("/bin/sh", ["sh", program, *argv[1:]])  # a script without a #! line, as a shell runs it
-    except (subprocess.SubprocessError, ValueError) as error:  # `prepare` failed; a NUL byte in an argument
-        raise OSError(errno.EINVAL, str(error), program) from error
+            os.execve("/bin/sh", ["sh", program, *argv[1:]], env)  # a script without a #! line, as a shell runs it
+    except OSError as error:
+        number, path = error.errno or errno.EINVAL, error.filename or path
+    finally:
+        os.write(failure_pipe, json.dumps([number, path]).encode())
+        os._exit(127)
 
 
 # System calls that Python does not wrap, made through ctypes.

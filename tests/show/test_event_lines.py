@@ -1,5 +1,6 @@
 """The lines of a whole run, compared with two recordings, and the lines of single events."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from ralph.core import events as e
 from ralph.core.model import Check, Failure, Iteration, Turn
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import ASCII, GLYPHS, RESET, TEXT, Style
+from ralph.show.screen import MAX_RATE, make_screen
 from ralph.show.turn_lines import LineLimits
 
 HERE = Path(__file__).parent
@@ -438,3 +440,62 @@ def test_emphasis_of_agents_is_painted_if_there_are_colours(said: str, shown: st
         {ord(mark): code for mark, code in zip("<[>]", (BOLD, CYAN, RESET, RESET), strict=True)}
     )
     assert "\n".join(told(e.AgentText(said))) == "\n".join(f"  {line}" for line in said.split("\n"))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1e9
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def flooded(*later: e.Event, more: int = 500, seconds: float = 0.0) -> list[str]:
+    """Return the screen after more lines than a person can read, and an event `seconds` later."""
+    out, clock = io.StringIO(), Clock()
+    screen = make_screen(out, env={}, clock=clock)
+    screen(e.AgentStarted("agent"))
+    screen(*(e.AgentText(f"line {number}") for number in range(MAX_RATE + more)))
+    clock.now += seconds
+    for event in later:
+        screen(event)
+    screen.close()
+    return out.getvalue().splitlines()
+
+
+def test_talk_is_limited_to_what_a_person_could_read() -> None:
+    lines = [line for line in flooded() if line.startswith("  line")]
+    assert lines == [f"  line {number}" for number in range(MAX_RATE)]
+
+
+def test_events_of_ralph_are_never_limited_and_say_what_was_left_out() -> None:
+    *_, left_out, empty, check = flooded(e.CheckStarted("make test"))
+    assert "500 more things came too fast to be shown: see the log" in left_out
+    assert (empty, "make test" in check) == ("", True)
+
+
+def test_a_second_later_talk_is_shown_again() -> None:
+    *_, left_out, line = flooded(e.AgentText("still here"), seconds=1.0)
+    assert ("500 more things" in left_out, line) == (True, "  still here")
+
+
+def test_less_talk_than_the_limit_is_shown_whole() -> None:
+    assert not [line for line in flooded(more=0) if "more things" in line]
+
+
+def test_a_long_line_counts_as_the_rows_that_it_takes() -> None:
+    out = io.StringIO()
+    screen = make_screen(out, env={}, clock=Clock())
+    screen(*(e.AgentText("x" * 999) for _ in range(MAX_RATE)))
+    assert MAX_RATE // 11 < out.getvalue().count("xx\n") <= MAX_RATE // 10 + 1
+
+
+def test_the_agent_is_not_read_while_talk_is_over_the_limit() -> None:
+    clock = Clock()
+    screen = make_screen(io.StringIO(), env={}, clock=clock)
+    assert screen.reads()
+    screen(*(e.AgentText("line") for _ in range(MAX_RATE)))
+    assert not screen.reads()
+    clock.now += 1
+    assert screen.reads()
+    assert not make_screen(io.StringIO(), quiet=True, env={}).reads()

@@ -84,18 +84,40 @@ def test_events_without_a_name_are_dropped() -> None:
     assert paper.writes == []
 
 
-def test_listeners_get_talk_beyond_the_limit_without_keys() -> None:
-    writer = Writer("run", [Paper()], most=300)
+def overheard(is_read: bool, *happened: events.Event) -> tuple[Writer, Paper, list[events.Event]]:
+    """Events of an agent that has reached its limit, with and without a reader."""
+    paper = Paper()
+    writer = Writer("run", [paper], most=300, is_read=lambda: is_read)
     writer(*talk("x" * 300))
-    assert writer(*talk("one", f"my key is {KEY}")) == talk("one", "my key is [redacted]")
+    return writer, paper, writer(*happened)
+
+
+def test_dropped_events_are_counted() -> None:
+    writer, paper, told = overheard(False, *talk("one", "two"), *talk("three"))
+    assert told == []
+    writer(events.AgentFinished(exit_code=0, duration_s=1.0))
+    assert [one["type"] for one in paper.told] == ["notice", "agent_finished"]
+    assert "4 events of this turn were left out" in paper.told[0]["data"]["text"]
+
+
+def test_listeners_get_talk_beyond_the_limit() -> None:
+    _, _, told = overheard(True, *talk("one", f"my key is {KEY}"))
+    assert told == talk("one", "my key is [redacted]")
 
 
 def test_events_of_ralph_itself_are_always_written() -> None:
-    paper = Paper()
-    writer = Writer("run", [paper], most=300)
-    writer(*talk("x" * 300))
-    assert writer(*talk("one"), events.AgentResult(cost_usd=0.5)) == [*talk("one"), events.AgentResult(cost_usd=0.5)]
+    _, paper, told = overheard(False, *talk("one"), events.AgentResult(cost_usd=0.5))
+    assert told == [*talk("one"), events.AgentResult(cost_usd=0.5)]
     assert [one["type"] for one in paper.told] == ["agent_result"]
+
+
+def test_a_key_that_begins_in_a_dropped_event_is_redacted() -> None:
+    reads = False
+    writer = Writer("run", [], most=300, is_read=lambda: reads)
+    writer(*talk("x" * 300))
+    writer(*talk("-----BEGIN RSA PRIVATE KEY-----", "MIIEpAIBAAKCAQEA"))
+    reads = True
+    assert writer(*talk("7bq98hx", "-----END RSA PRIVATE KEY-----", "done")) == talk("", "", "done")
 
 
 def test_only_the_key_is_redacted_if_it_comes_line_by_line() -> None:

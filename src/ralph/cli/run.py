@@ -225,6 +225,7 @@ def play(
             plan,
             listeners=[screen],
             sinks=sinks,
+            is_read=screen.reads,
             ticks=[*ticks, *([screen.tick] if screen.is_live else [])],
             keeper=keeper,
             interrupt=interrupt,

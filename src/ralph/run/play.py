@@ -93,6 +93,7 @@ def play(
     *,
     listeners: Sequence[events.TellAll] = (),
     sinks: Sequence[LineSink] = (),
+    is_read: Callable[[], bool] = lambda: True,
     ticks: Sequence[Tick] = (),
     keeper: Keeper | None = None,
     interrupt: Interrupt | None = None,
@@ -100,8 +101,8 @@ def play(
 ) -> Played:
     """Play a run to its end, and record that end, even if it is a bug.
 
-    `listeners` get every event, `sinks` every line of the journal. `ticks` are called from
-    time to time while nothing happens.
+    `listeners` get every event, `sinks` every line of the journal. While `is_read` returns False, listeners may miss
+    some of the agent's text. `ticks` are called from time to time while nothing happens.
     """
     with ExitStack() as stack:
         interrupt = interrupt or stack.enter_context(Interrupt())
@@ -113,7 +114,7 @@ def play(
             orphans = kill_orphans(time_left=deadline.remaining)
             keeper.watch_run(plan.id)
             files = RunFiles(plan, stack)
-            teller = files.open(sinks)
+            teller = files.open(sinks, is_read)
         watched = _watch_settings(plan)
         stack.callback(watched.end)
         with reporting(teller=teller):
@@ -182,7 +183,7 @@ class RunFiles:
         """Lock a folder, in which no other run may work then."""
         self._locked.append((folder, self._stack.enter_context(workspace_lock(prepare(folder), self._plan.id))))
 
-    def open(self, sinks: Sequence[LineSink]) -> Teller:
+    def open(self, sinks: Sequence[LineSink], is_read: Callable[[], bool]) -> Teller:
         """Lock the place, save the request, and open the journal."""
         plan, place, settings = self._plan, self._plan.place, self._plan.request.settings
         if place.home is not None:
@@ -200,7 +201,7 @@ class RunFiles:
             raise UserError(f"run {plan.id} was continued by another process", "look at it, and try again")
         # The log of each turn has everything that the agent says; the journal has a share of it.
         most = max(settings.max_log // 8, 1) if settings.max_log else 1 << 62
-        writer = Writer(plan.id, [journal, *sinks], seq=stored.seq, redact=self.redact, most=most)
+        writer = Writer(plan.id, [journal, *sinks], seq=stored.seq, redact=self.redact, most=most, is_read=is_read)
         self.teller = Teller(writer, LOOP_EVENTS if plan.request.one_shot else ())
         try:
             requests.save(plan.id, data)

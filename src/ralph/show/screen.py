@@ -3,12 +3,13 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import IO
 
 from msgspec.structs import replace
 
 from ralph.core import events as e
-from ralph.core.events import AgentStarted, CheckStarted, Event, ReviewStarted, RunFinished, ToolStarted
+from ralph.core.events import TALK, AgentStarted, CheckStarted, Event, ReviewStarted, RunFinished, ToolStarted
 from ralph.core.model import Outcome
 from ralph.core.state import Activity
 from ralph.core.text import plural
@@ -39,6 +40,26 @@ _REDRAW_INTERVAL = 0.1  # seconds
 _STARTS = (AgentStarted, ToolStarted, CheckStarted, ReviewStarted)
 
 
+MAX_RATE = 4_000  # lines a second
+_ROW = 100  # characters: a line that is longer takes several rows of a screen
+
+
+class RateLimit:
+    """Limits how many lines of talk are printed per second. `left_out` counts the events that were not shown."""
+
+    def __init__(self, most: float) -> None:
+        self.left_out = 0
+        self._most, self._used, self._since = most, 0, 0.0
+
+    def has_room(self, now: float) -> bool:
+        if not 0 <= now - self._since < 1:
+            self._used, self._since = 0, now
+        return self._used < self._most
+
+    def count(self, lines: list[str]) -> None:
+        self._used += len(lines) + sum(map(len, lines)) // _ROW
+
+
 class Screen:
     """A listener that prints events. `tick(now)` (epoch seconds) updates the live line. Without `lines` only the
     outcome is printed; without `columns` lines may have any length.
@@ -54,11 +75,13 @@ class Screen:
         columns: Callable[[], int] | None = None,
         timestamps: bool = False,
         clock: Callable[[], float] = time.time,
+        max_rate: float = MAX_RATE,
     ) -> None:
         self._outlet, self._style, self._lines = outlet, style, lines
         self._live = LiveRows(outlet)
         self._columns, self._timestamps, self._clock = columns, timestamps, clock
         self._fold = lines.fold if lines else Fold("")
+        self._rate = RateLimit(max_rate)
         self._skipped = 0
         self._status = Status(style, self._fold) if live else None
         self._drawn_at = 0.0
@@ -73,6 +96,10 @@ class Screen:
     def is_gone(self) -> bool:
         """Return whether the reader has gone away."""
         return self._outlet.gone
+
+    def reads(self) -> bool:
+        """Return whether the agent's next words would be shown."""
+        return self._lines is not None and self._rate.has_room(self._clock())
 
     def __call__(self, *happened: Event) -> None:
         if self._lines is not None:
@@ -114,7 +141,7 @@ class Screen:
         if self._columns is not None:
             lines.talk.columns = max(self._columns() - (len("[HH:MM:SS] ") if self._timestamps else 0), 1)
         now = self._clock()
-        text = [line for event in happened for line in lines(event, now)]
+        text = self._readable(happened, lines, now)
         if self._timestamps and text:
             stamp = time.strftime("[%H:%M:%S] ", time.localtime(now))
             text = [stamp + line if line else line for line in text]
@@ -127,6 +154,25 @@ class Screen:
         begins = any(isinstance(event, _STARTS) for event in happened)
         if text or begins or not self._live.is_drawn or now - self._drawn_at >= _REDRAW_INTERVAL:
             self._write(text, now)
+
+    def _readable(self, happened: Iterable[Event], lines: EventLines, now: float) -> list[str]:
+        """Return the lines for events, but no more talk than a person could read."""
+        text: list[str] = []
+        for event in happened:
+            if type(event) in TALK and not self._rate.has_room(now):
+                self._rate.left_out += 1
+                continue
+            if self._rate.left_out:
+                more = plural(self._rate.left_out, "more thing")
+                text.append(self._aside(f"{more} came too fast to be shown: see the log"))
+                self._rate.left_out = 0
+            shown = lines(event, now)
+            self._rate.count(shown)
+            text += shown
+        return text
+
+    def _aside(self, text: str) -> str:
+        return self._style.paint("dim", f"{self._style.marks.more} {text}")
 
     def _room(self) -> int:
         return self._columns() if self._columns else _WIDTH
@@ -169,8 +215,7 @@ class Screen:
         """Erase the live line, print the lines and draw the live line again, in one write."""
         skipped = self._skipped
         if skipped and self._lines is not None:
-            note = f"{self._style.marks.more} {plural(skipped, 'line')} skipped: the reader is slow"
-            lines = [self._style.paint("dim", note), *lines]
+            lines = [self._aside(f"{plural(skipped, 'line')} skipped: the reader is slow"), *lines]
         rows: list[str] = []
         if self._status is not None:
             rows = [" " + self._status.line(now, self._room() - 2)]
@@ -217,6 +262,7 @@ def make_screen(
         columns=(lambda: terminal_size(stream, _WIDTH)[0]) if is_terminal else None,
         timestamps=timestamps,
         clock=clock,
+        max_rate=inf if waits else MAX_RATE,
     )
 
 

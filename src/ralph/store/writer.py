@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ KEY_LENGTH = 16384  # characters that a private key may have
 class Writer:
     """Encodes each event once, without keys, and passes the lines to every sink.
 
-    Only the first `most` bytes of the agent's output in a turn are written. The rest goes only to listeners.
+    Only the first `most` bytes of the agent's output in a turn are written. The rest goes only to listeners, while
+    `is_read()` returns True; otherwise it is only counted.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Writer:
         seq: int = 0,
         redact: Redactor | None = None,
         most: int = 32 << 20,
+        is_read: Callable[[], bool] = lambda: True,
         names: Mapping[type, str] = events.NAMES,
     ) -> None:
         self._run, self._names = run_id, names
@@ -50,6 +53,7 @@ class Writer:
         self._seq = seq
         self._redact = redact or Redactor()
         self._most = self._room = most
+        self._is_read = is_read
         self._left_out = 0
         self._key_left = 0  # characters that may still belong to a key that has begun
         self._encoder = msgspec.json.Encoder()
@@ -61,13 +65,20 @@ class Writer:
             left_out, self._left_out, self._room, self._key_left = self._left_out, 0, self._most, 0
             if left_out:
                 self(events.Notice(f"{left_out} events of this turn were left out: the agent said too much"))
+        if self._room < 0 and kinds <= events.TALK and not self._is_read():
+            self._left_out += len(happened)
+            for event in happened:
+                self._hide_key(event)
+            return []
         told, lines = self._encode_safely(happened)
         kept = told
         if not kinds.isdisjoint(events.TALK):
-            each = lines.split(b"\n")
-            kept = [one for one, line in zip(told, each, strict=False) if self._take_room(one, line)]
-            if len(kept) < len(told):
+            if len(lines) > self._room:
+                each = lines.split(b"\n") if self._room >= 0 else repeat(b"")
+                kept = [one for one, line in zip(told, each, strict=False) if self._take_room(one, line)]
                 lines = self._encode(self._number([one.data for one in kept]))
+            else:
+                self._room -= len(lines)
         self._seq += len(kept)
         for sink in self._sinks if kept else ():
             sink(lines)

@@ -14,7 +14,7 @@ import msgspec
 import ralph
 from ralph.cli.table import SECTIONS, CliCommand, find
 from ralph.core import events, work_events
-from ralph.run.options import COMPATIBILITY
+from ralph.options.option import COMPATIBILITY
 from ralph.settings.load import PRESETS
 from ralph.settings.schema import Settings, format_duration, format_size
 from ralph.settings.validate import bare_type, describe_type, is_struct, metas_of

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ralph.run.clean import find_leftovers
+from ralph.actions.clean import find_leftovers
 from ralph.store.folder import prepare, workspace_lock
 
 Ralph = Callable[..., Any]

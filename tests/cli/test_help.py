@@ -7,7 +7,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from ralph.run.command_options import COMMANDS
+from ralph.options.command_options import COMMANDS
 
 Ralph = Callable[..., Any]
 

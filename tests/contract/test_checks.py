@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ralph.run.checks import slugs
+from ralph.verdict.checks import slugs
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]

@@ -31,8 +31,8 @@ from ralph.history.feed import history_of
 from ralph.history.work_history import fold_work, todo_of
 from ralph.hooks import starting, transcript
 from ralph.hooks.hosts import HOSTS, with_hooks, without_hooks
+from ralph.options.command_options import parse_prompt_line
 from ralph.planning.plans import plan_in
-from ralph.run.command_options import parse_prompt_line
 from ralph.settings.load import load
 from ralph.settings.trust import SettingsRecord, difference_since
 from ralph.show import report, summary, work_report, works

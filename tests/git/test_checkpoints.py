@@ -12,9 +12,9 @@ from ralph.errors import UserError
 from ralph.git.checkpoints import Checkpoints, changed_files, diff, patch
 from ralph.git.index import tree_of
 from ralph.process.lifecycle import CHUNK
-from ralph.run.context import Context
-from ralph.run.trees import GitTrees
 from ralph.store.folder import RunFolder
+from ralph.verdict.context import Context
+from ralph.verdict.trees import GitTrees
 
 RUN = "20261115-120000-abcd"
 

@@ -8,7 +8,7 @@ import pytest
 from ralph.errors import UserError
 from ralph.hooks.hosts import LOOP_TEXT as LOOP
 from ralph.hooks.starting import OPTIONS, command_in
-from ralph.run.command_options import parse_prompt_line
+from ralph.options.command_options import parse_prompt_line
 
 
 def test_start_prints_the_agents_instructions(session):

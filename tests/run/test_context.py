@@ -6,9 +6,9 @@ from ralph.core import events
 from ralph.core.secrets import Redactor
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
-from ralph.run.context import Context
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder
+from ralph.verdict.context import Context
 
 
 def test_a_log_that_cannot_be_written_and_a_process_that_survives_are_reported(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ralph.run.launch import NextRun
+from ralph.actions.launch import NextRun
 
 
 def test_a_goal_typed_into_the_tui_or_the_web_ui_has_the_prompt_of_the_command(

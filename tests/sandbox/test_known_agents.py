@@ -12,12 +12,12 @@ from ralph import agents
 from ralph.agents.protocol import Choice, SandboxNeeds
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
-from ralph.run.context import Context
-from ralph.run.sandboxing import sandbox_request
 from ralph.sandbox import mounts
 from ralph.sandbox.discovery import find_view
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder
+from ralph.verdict.context import Context
+from ralph.verdict.sandboxing import sandbox_request
 
 Ralph = Callable[..., Result]
 

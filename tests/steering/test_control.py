@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from ralph.actions import control
 from ralph.core import events as e
 from ralph.errors import UserError
-from ralph.run import control
 from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed, run_at

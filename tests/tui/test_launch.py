@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from ralph.run.launch import Launched, NextRun
+from ralph.actions.launch import Launched, NextRun
 from ralph.store.register import Listed, runs
 from ralph.tui.app import RalphApp
 
@@ -23,7 +23,7 @@ Typed = Callable[[Pilot[Any], str], Awaitable[None]]
 
 OPENER = """
 import os, sys
-from ralph.run.launch import Launched
+from ralph.actions.launch import Launched
 launched = Launched.start(sys.argv[2:], os.environ)
 print(launched.pid, flush=True)
 sys.stdin.readline()

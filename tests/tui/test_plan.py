@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from ralph.run import command_options
-from ralph.run.command_options import words_of
-from ralph.run.launch import NextRun
+from ralph.actions.launch import NextRun
+from ralph.options import command_options
+from ralph.options.command_options import words_of
 
 START = ["run", "--quiet", "-C", "/w"]
 

@@ -19,7 +19,6 @@ from ralph.core.model import Failure, Iteration, Outcome, Rule, Run, Turn, Usage
 from ralph.errors import UserError
 from ralph.process.signals import Cancellation
 from ralph.process.streams import open_standard_streams
-from ralph.run.context import Context
 from ralph.run.plan import RunPlan, prepare
 from ralph.run.play import Played, play
 from ralph.run.request import RunRequest
@@ -28,6 +27,7 @@ from ralph.store.folder import write
 from ralph.supervise.bus import MessageBus
 from ralph.supervise.supervision import SupervisedRun
 from ralph.supervise.task import TaskFolder
+from ralph.verdict.context import Context
 
 
 @dataclass

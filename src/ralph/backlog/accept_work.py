@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ralph.actions.accept import DISCARDED, NotAccepted, refuse_without_branch
 from ralph.backlog.backlog_source import files_at, replace_in_place
 from ralph.backlog.gate import gate_lock, make_gate
 from ralph.backlog.retries import CHECK_RUNS
@@ -26,7 +27,6 @@ from ralph.git.locks import update_refs
 from ralph.history.work_history import work_history
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
-from ralph.run.accept import DISCARDED, NotAccepted, refuse_without_branch
 from ralph.store.register import Listed
 
 ListFiles = dict[str, bytes]  # the content of the backlog's files, by their paths in the repository

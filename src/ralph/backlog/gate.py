@@ -28,11 +28,11 @@ from ralph.git.remote import GitSettings, Remote, push_refusal, refuse_changed_p
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
-from ralph.run.checks import Checks, Exams
-from ralph.run.context import Context
-from ralph.run.copies import fill_worktree, open_check_sandbox
 from ralph.settings import CheckCommand
 from ralph.store.folder import RunFolder, prepare
+from ralph.verdict.checks import Checks, Exams
+from ralph.verdict.context import Context
+from ralph.verdict.copies import fill_worktree, open_check_sandbox
 
 GateCheck = Callable[[str], FailedCheck | None]
 """Run one command in the gate's worktree; None if it passes."""

@@ -27,8 +27,6 @@ from ralph.loop import Parts, Workspace
 from ralph.process.descendants import kill_run
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
-from ralph.run.context import Context
-from ralph.run.exam_commands import hide_exams
 from ralph.run.plan import Place
 from ralph.run.plan import prepare as prepare_run
 from ralph.run.play import play as play_plan
@@ -37,6 +35,8 @@ from ralph.settings import Settings, override
 from ralph.settings.schema import ExamCommand
 from ralph.store.folder import RunFolder, prepare
 from ralph.store.journal import load_run
+from ralph.verdict.context import Context
+from ralph.verdict.exam_commands import hide_exams
 
 RETURNED = (
     "The merge gate refused the work on this task, for the reason below. Since then the target, with everything that "

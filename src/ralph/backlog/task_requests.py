@@ -5,11 +5,11 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ralph.actions.control import wake
 from ralph.core.backlog import Board, GateVerdict, Job
 from ralph.core.work_events import GateFinished, TaskQueued, TaskWithdrawn, WorkEvent
 from ralph.errors import UserError
 from ralph.history.work_history import work_history
-from ralph.run.control import wake
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed, find_run, find_workspace
 

@@ -20,8 +20,8 @@ from ralph.git.remote import GitSettings, Remote, push_refusal, refuse_changed_p
 from ralph.git.worktree_setup import is_prepared
 from ralph.git.worktrees import Worktree, worktree_lock
 from ralph.process.signals import Interrupt
-from ralph.run.context import Context
-from ralph.run.copies import prepare_worktree
+from ralph.verdict.context import Context
+from ralph.verdict.copies import prepare_worktree
 
 
 def open_worktree(

@@ -23,11 +23,11 @@ from ralph.git.client import Git, require_git
 from ralph.git.merging import Reserved
 from ralph.git.remote import GitSettings, Remote
 from ralph.git.worktrees import Worktree, checked_out_at, worktree_named
-from ralph.run.sandboxing import validate_sandbox
 from ralph.settings import Settings, override
 from ralph.store.folder import RunFolder, backlog_order_folder, new_run_id, read_order
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import read_summary
+from ralph.verdict.sandboxing import validate_sandbox
 
 ORDER, REQUEST, TASKS = "work.json", "gate.json", "tasks"
 SETTINGS = (".ralph/settings.json", ".ralph/settings.local.json")

@@ -13,9 +13,9 @@ from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.files import DEMO, DEMO_EXAM
 from ralph.git.client import GitPolicy, is_installed
+from ralph.options.option import Option
 from ralph.process.process import Process
 from ralph.process.program import Command
-from ralph.run.options import Option
 
 CART = '''"""Totals of a shopping cart."""
 

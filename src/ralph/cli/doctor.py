@@ -24,12 +24,12 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, escaped, one_line, plural
 from ralph.errors import UserError, to_install
 from ralph.git import client as git
+from ralph.options.option import Option
 from ralph.process.descendants import MARK
 from ralph.process.keeper import Keeper
 from ralph.process.process import ASK_TIMEOUT, ask_program
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
 from ralph.run.agents import choices, duties, workers
-from ralph.run.options import Option
 from ralph.sandbox.discovery import SandboxRequest
 from ralph.sandbox.sandbox import find_bubblewrap, open_sandbox
 from ralph.settings import AgentChoice, Settings, load

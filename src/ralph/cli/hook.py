@@ -13,7 +13,7 @@ from ralph.files import locked
 from ralph.hooks import hosts, loops, starting
 from ralph.hooks.hosts import Host, Scope
 from ralph.hooks.stop import main
-from ralph.run.options import Option, as_settings
+from ralph.options.option import Option, as_settings
 
 HELP = """Keep an agent in its session until its promise is kept.
 

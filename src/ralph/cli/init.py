@@ -16,7 +16,7 @@ from ralph.core.model import FailAction
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.files import replace_file
-from ralph.run.options import Option
+from ralph.options.option import Option
 from ralph.sandbox.sandbox import find_bubblewrap
 from ralph.settings.detect_checks import installed_checks
 from ralph.settings.load import load, merge, normalize

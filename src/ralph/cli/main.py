@@ -20,10 +20,10 @@ from ralph.cli.table import CONTEXT, EVERYDAY, SECTIONS, SUMMARIES, CommandGroup
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import head
 from ralph.errors import UserError, complain, shortage
+from ralph.options.command_options import usage_error
+from ralph.options.option import Option
 from ralph.process.signals import restore_signals
 from ralph.process.streams import open_standard_streams
-from ralph.run.command_options import usage_error
-from ralph.run.options import Option
 
 BAD_INPUT, BUG, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
 

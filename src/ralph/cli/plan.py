@@ -16,6 +16,7 @@ from ralph.core.model import Outcome, Stop
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.forge.host import Issue
+from ralph.options import command_options
 from ralph.planning.plans import (
     Plan,
     Trial,
@@ -32,7 +33,6 @@ from ralph.planning.plans import (
 from ralph.process.keeper import Keeper
 from ralph.process.program import DetachedProcess
 from ralph.process.signals import Interrupt, ignore_ctrl_c
-from ralph.run import command_options
 from ralph.settings.detect_checks import installed_checks
 from ralph.store.folder import prepare, remember_red, report_write_errors, seen_red
 

@@ -19,9 +19,9 @@ from ralph.errors import UserError
 from ralph.files import decode_file
 from ralph.forge.host import Issue, fetch_issue
 from ralph.git.client import require_git
+from ralph.options.command_options import COMMANDS, option_names
+from ralph.options.option import GOAL_OPTIONS, PRESET_OF, as_settings, set_key
 from ralph.run.agents import choices, workers
-from ralph.run.command_options import COMMANDS, option_names
-from ralph.run.options import GOAL_OPTIONS, PRESET_OF, as_settings, set_key
 from ralph.run.policy import make_composer, make_policy, refuse_endless
 from ralph.run.request import RunRequest
 from ralph.settings import LoadedSettings, format_duration, load

@@ -8,6 +8,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ralph.actions import control
+from ralph.actions.accept import NotAccepted, accept_run, discard_run, why_no_branch
+from ralph.actions.accept import rewind as rewind_run
+from ralph.actions.clean import Leftover, find_leftovers, remove_leftovers
 from ralph.backlog.accept_work import AcceptedWork, accept_work, discard_work, why_not_accept
 from ralph.cli.request import one_run, run_and_number
 from ralph.cli.run import readable
@@ -24,16 +28,10 @@ from ralph.git.client import Git
 from ralph.git.index import tree_of
 from ralph.history.evidence import evidence_of, lines_in
 from ralph.history.feed import history_now, history_of, home_repository, repository_with_checkpoints
+from ralph.options.option import Option
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
-from ralph.run import control
 from ralph.run import request as requests
-from ralph.run.accept import NotAccepted, accept_run, discard_run, why_no_branch
-from ralph.run.accept import rewind as rewind_run
-from ralph.run.clean import Leftover, find_leftovers, remove_leftovers
-from ralph.run.context import Context
-from ralph.run.options import Option
-from ralph.run.prove import prove_change
 from ralph.sandbox.mounts import is_inside
 from ralph.settings import parse_duration
 from ralph.settings.trust import difference_in
@@ -46,6 +44,8 @@ from ralph.store.folder import load_exam_outputs
 from ralph.store.journal import Journal, load_run
 from ralph.store.register import Listed, kill_orphans, run_at
 from ralph.store.writer import Writer
+from ralph.verdict.context import Context
+from ralph.verdict.undo import prove_change
 
 
 @command(

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from ralph.actions.launch import Launched
 from ralph.agents import find as find_agent
 from ralph.cli.request import Parsed, Shown, explain, no_goal, parse_request, read_piped_goal
 from ralph.cli.table import command, confirm, is_terminal, needs_extra
@@ -22,12 +23,10 @@ from ralph.core.model import Rule, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, listed, nickname
 from ralph.errors import UserError, complain
+from ralph.options import command_options
 from ralph.planning.plans import with_tasks
 from ralph.process.keeper import Keeper
 from ralph.process.signals import ANNOUNCEMENT, Deadline, Interrupt, interrupt_on_signals
-from ralph.run import command_options
-from ralph.run.context import Tick
-from ralph.run.launch import Launched
 from ralph.run.plan import Place, prepare
 from ralph.run.play import make_clock, report_refusal
 from ralph.run.play import play as play_plan
@@ -41,6 +40,7 @@ from ralph.show.outlet import Ndjson
 from ralph.show.screen import make_screen
 from ralph.store.journal import StoredRun
 from ralph.store.register import runs, runs_in
+from ralph.verdict.context import Tick
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ralph.actions import control
 from ralph.backlog.task_requests import tell_task
 from ralph.cli.request import Shown, one_run
 from ralph.cli.run import play
@@ -17,10 +18,10 @@ from ralph.core.model import Run
 from ralph.core.secrets import MARK
 from ralph.core.text import nickname, one_line
 from ralph.errors import UserError
+from ralph.options import command_options
+from ralph.options.option import Option, as_settings, only, setting
 from ralph.process.keeper import Keeper
-from ralph.run import command_options, control, options
 from ralph.run import request as requests
-from ralph.run.options import Option
 from ralph.run.request import RunRequest
 from ralph.settings import override
 from ralph.store.journal import StoredRun, load_run
@@ -119,15 +120,15 @@ SPENT = {
 """What each limit has used up, and the options that give the run more of it."""
 _NEW_LIMIT = "A new limit for the whole run."
 CHANGES = (
-    options.setting("maximumIterations", "-m --max-iterations", "N more iterations."),
-    options.setting("maxCost", text=_NEW_LIMIT),
-    options.setting("maxTokens", text=_NEW_LIMIT),
-    options.setting("maxTime", text=_NEW_LIMIT),
-    options.setting("until", text="Another claim that counts from now on, for example `checks`."),
-    options.setting("then", text="An agent that takes over at once if the run is stuck, else when it is."),
-    options.setting("yolo", text="Let the agent use its tools without asking from now on."),
-    options.setting("sandbox.enabled", text="Run it in a sandbox from now on (Linux)."),
-    options.setting("session", text="Start each turn in a fresh session from now on, or continue the last one."),
+    setting("maximumIterations", "-m --max-iterations", "N more iterations."),
+    setting("maxCost", text=_NEW_LIMIT),
+    setting("maxTokens", text=_NEW_LIMIT),
+    setting("maxTime", text=_NEW_LIMIT),
+    setting("until", text="Another claim that counts from now on, for example `checks`."),
+    setting("then", text="An agent that takes over at once if the run is stuck, else when it is."),
+    setting("yolo", text="Let the agent use its tools without asking from now on."),
+    setting("sandbox.enabled", text="Run it in a sandbox from now on (Linux)."),
+    setting("session", text="Start each turn in a fresh session from now on, or continue the last one."),
 )
 """The options that change the settings of the run."""
 
@@ -135,7 +136,7 @@ CHANGES = (
 @command(
     *CHANGES,
     DIRECTORY,
-    *options.only(command_options.OUTPUT, "json", "quiet", "verbose"),
+    *only(command_options.OUTPUT, "json", "quiet", "verbose"),
     words="[RUN]",
 )
 def resume(values: Values, words: list[str]) -> int:
@@ -214,7 +215,7 @@ def with_limits(request: RunRequest, story: StoredRun, values: Values) -> RunReq
     for name in ("max_iterations", "max_tokens"):
         if values.get(name, 1) < 1:
             raise UserError(f"--{name.replace('_', '-')} {values[name]} is too small", "give a number above 0")
-    changes = options.as_settings(CHANGES, values)
+    changes = as_settings(CHANGES, values)
     if "maximumIterations" in changes:
         changes["maximumIterations"] += len(story.run.iterations) - (request.settings.preset == "promise")
     for key, earlier in (("until", request.settings.until), ("then", request.settings.then)):

@@ -17,8 +17,8 @@ from msgspec.json import encode
 
 from ralph.core.text import escaped, nickname
 from ralph.errors import UserError, to_install
-from ralph.run.command_options import DIRECTORY
-from ralph.run.options import COMPATIBILITY, Option, OptionCommand, Values, option_values
+from ralph.options.command_options import DIRECTORY
+from ralph.options.option import COMPATIBILITY, Option, OptionCommand, Values, option_values
 
 __all__ = ["DIRECTORY", "Values"]  # which the commands import from here
 

@@ -12,9 +12,9 @@ from ralph.cli.run import play, verbose_notices
 from ralph.cli.table import JSON, command, command_group
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
+from ralph.options import command_options
+from ralph.options.option import Option
 from ralph.process.keeper import Keeper
-from ralph.run import command_options
-from ralph.run.options import Option
 from ralph.settings import Protection
 from ralph.supervise.bus import MessageBus, timestamp
 from ralph.supervise.supervision import ChildRun, supervise_task

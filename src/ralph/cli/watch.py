@@ -14,7 +14,7 @@ from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.history.feed import history_now
 from ralph.history.overview import runs_now
-from ralph.run.options import Option
+from ralph.options.option import Option
 from ralph.show.outlet import choose, terminal_size
 from ralph.show.report import as_json
 from ralph.show.screen import make_screen

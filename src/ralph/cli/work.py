@@ -44,11 +44,10 @@ from ralph.git.merging import contribution
 from ralph.git.remote import skipped_push_hook
 from ralph.history.evidence import task_evidence
 from ralph.history.work_history import fold_work, work_history
+from ralph.options import command_options
+from ralph.options.option import Option
 from ralph.process.signals import ANNOUNCEMENT, Deadline, Interrupt
-from ralph.run import command_options
 from ralph.run.agents import choices
-from ralph.run.exam_commands import COULD_READ, validate_exams
-from ralph.run.options import Option
 from ralph.settings import Settings, load, parse_duration
 from ralph.settings.schema import ExamCommand
 from ralph.settings.trust import refuse_untrusted
@@ -60,6 +59,7 @@ from ralph.store.folder import RunFolder, load_exam_outputs, prepare, work_lock
 from ralph.store.journal import read_entries
 from ralph.store.register import Listed
 from ralph.store.writer import enlist
+from ralph.verdict.exam_commands import COULD_READ, validate_exams
 
 ACTIONS = ("status", "retry", "withdraw")
 SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop")

@@ -26,16 +26,16 @@ from ralph.loop import Parts, conclude, run_loop
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
 from ralph.run import request as requests
-from ralph.run.context import Clock, Context
 from ralph.run.parts import make_parts
 from ralph.run.policy import Policy, load_rules, make_composer, make_policy
-from ralph.run.trees import Trees, make_trees
 from ralph.settings import Settings, settings_files
 from ralph.settings.trust import SettingsWatch
 from ralph.store.folder import RunFolder, prepare, remove_orders
 from ralph.store.journal import Journal, load_run
 from ralph.store.mailbox import Mailbox, QuestionListener
 from ralph.store.writer import Writer
+from ralph.verdict.context import Clock, Context
+from ralph.verdict.trees import Trees, make_trees
 
 RESERVED_TIME = 60.0  # seconds of the hook's time limit that are kept free for everything but checks
 _TOO_LATE = "the loop ended while its checks were running"

@@ -26,14 +26,14 @@ from ralph.hooks.hosts import COMMANDS, HOSTS
 from ralph.hooks.judging import NextTurn, end, open_engine, watch_settings
 from ralph.hooks.loops import Loop
 from ralph.loop import run_loop
+from ralph.options.command_options import QUOTES, RUN, parse_prompt_line
+from ralph.options.option import Option, as_settings, only
 from ralph.run import request as requests
-from ralph.run.command_options import QUOTES, RUN, parse_prompt_line
-from ralph.run.exam_commands import validate_exams
-from ralph.run.options import Option, as_settings, only
 from ralph.run.policy import refuse_endless
 from ralph.settings import Settings, load
 from ralph.settings.trust import refuse_untrusted
 from ralph.store.folder import cannot_write, new_run_id, prepare
+from ralph.verdict.exam_commands import validate_exams
 
 # Options of `ralph run` that make sense inside a session.
 _NAMES = (

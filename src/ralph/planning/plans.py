@@ -22,11 +22,11 @@ from ralph.errors import UserError
 from ralph.files import read_given, read_head, replace_file
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
-from ralph.run.checks import Checks
-from ralph.run.context import Context
-from ralph.run.copies import open_check_sandbox
 from ralph.settings import CheckCommand, Settings
 from ralph.store.folder import RunFolder, new_run_id, prepare, report_write_errors
+from ralph.verdict.checks import Checks
+from ralph.verdict.context import Context
+from ralph.verdict.copies import open_check_sandbox
 
 MAX_BYTES = 1 << 20
 GOAL = """\

@@ -31,9 +31,9 @@ from ralph.core.text import one_line, whole_words
 from ralph.errors import UserError
 from ralph.files import open_file
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
-from ralph.run.context import Context
 from ralph.settings import CustomAgent, Settings
 from ralph.store.folder import TurnFolder, write
+from ralph.verdict.context import Context
 
 _LONGEST_ANSWER = 1 << 20
 _LONGEST_WORD = 500  # characters of a word that are shown of a command line

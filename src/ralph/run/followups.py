@@ -22,11 +22,11 @@ from ralph.process.descendants import MARK
 from ralph.process.lifecycle import Limits
 from ralph.process.process import Process
 from ralph.process.program import CannotStart, Command, own_program
-from ralph.run.context import Context
-from ralph.run.trees import Trees
 from ralph.run.workspace import LocalWorkspace
 from ralph.settings import Scm
 from ralph.store.folder import cannot_write, write
+from ralph.verdict.context import Context
+from ralph.verdict.trees import Trees
 
 Followup = Callable[[Run, Iteration], Usage | None]
 

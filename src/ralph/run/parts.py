@@ -21,17 +21,17 @@ from ralph.core.referees import (
     review_prompt,
 )
 from ralph.loop import UNCOUNTED, Agent, Parts
-from ralph.run.checks import ExamReferee
-from ralph.run.context import Context
+from ralph.run.exam_referee import ExamReferee
 from ralph.run.followups import make_followups
 from ralph.run.policy import Policy, make_composer
 from ralph.run.request import RunRequest
-from ralph.run.trees import Trees
 from ralph.run.tuning import Tuning
 from ralph.run.workspace import LocalWorkspace
 from ralph.settings import ReviewPrompt, Settings
 from ralph.store.folder import write
 from ralph.store.mailbox import Mail, Mailbox, wait_for_person
+from ralph.verdict.context import Context
+from ralph.verdict.trees import Trees
 
 LONG_WAIT = 1.5  # seconds; shorter waits are not announced
 LARGEST_DIFF = 4 << 20  # characters in the file

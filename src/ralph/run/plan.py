@@ -17,17 +17,17 @@ from ralph.git.worktrees import Worktree
 from ralph.loop import Agent, Parts
 from ralph.process.signals import Deadline
 from ralph.run.agents import choices
-from ralph.run.context import Context
-from ralph.run.exam_commands import COULD_READ, validate_exams
 from ralph.run.notify import refuse_unsendable
 from ralph.run.policy import load_rules, refuse_endless
 from ralph.run.prove import refuse_unprovable
 from ralph.run.publish import PublishTarget, find_publish_target
 from ralph.run.request import RunRequest
-from ralph.run.sandboxing import validate_sandbox
 from ralph.settings.trust import refuse_untrusted
 from ralph.store.folder import RunFolder, new_run_id
 from ralph.store.journal import StoredRun
+from ralph.verdict.context import Context
+from ralph.verdict.exam_commands import COULD_READ, validate_exams
+from ralph.verdict.sandboxing import validate_sandbox
 
 
 class Place(Struct, frozen=True, kw_only=True):

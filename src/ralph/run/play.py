@@ -23,9 +23,6 @@ from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
 from ralph.run import request as requests
 from ralph.run.agents import CliAgent, workers
-from ralph.run.context import Clock, Context, Tick
-from ralph.run.control import obey_stop_request
-from ralph.run.copies import prepare_worktree
 from ralph.run.followups import clear_progress, tell_skipped_hook
 from ralph.run.notify import Notifier
 from ralph.run.parts import make_parts
@@ -34,17 +31,19 @@ from ralph.run.policy import Policy, explain_missing_claim, make_policy
 from ralph.run.prove import prove_run
 from ralph.run.publish import PullRequestPublisher
 from ralph.run.request import RunRequest
-from ralph.run.sandboxing import open_run_sandbox
-from ralph.run.trees import GitTrees, Trees, make_trees
 from ralph.run.tuning import Tuning
 from ralph.settings import settings_files
 from ralph.settings.trust import SettingsWatch
 from ralph.show.report import write_report
 from ralph.store.folder import RunFolder, prepare, remember_red, workspace_lock
 from ralph.store.journal import Journal, StoredRun, load_run
-from ralph.store.mailbox import Mailbox, QuestionListener
+from ralph.store.mailbox import Mailbox, QuestionListener, obey_stop_request
 from ralph.store.register import kill_orphans
 from ralph.store.writer import LineSink, Registration, Teller, Writer, enlist
+from ralph.verdict.context import Clock, Context, Tick
+from ralph.verdict.copies import prepare_worktree
+from ralph.verdict.sandboxing import open_run_sandbox
+from ralph.verdict.trees import GitTrees, Trees, make_trees
 
 # Events about the loop itself, which a run of one turn leaves out.
 LOOP_EVENTS = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)

@@ -19,12 +19,12 @@ from ralph.git.remote import push_refusal
 from ralph.history.feed import history_of
 from ralph.loop import Parts
 from ralph.process.program import Command
-from ralph.run.checks import check_finished
-from ralph.run.context import Context
 from ralph.run.followups import commit_to_branch, make_runner
 from ralph.run.request import RunRequest
-from ralph.run.trees import Trees
 from ralph.show.report import for_review
+from ralph.verdict.checks import check_finished
+from ralph.verdict.context import Context
+from ralph.verdict.trees import Trees
 
 POLL_INTERVAL = 15.0  # seconds between two looks at the host's checks
 MAX_EMPTY_LOOKS = 4  # after this many looks without any check, ralph assumes that the host has none

@@ -28,11 +28,11 @@ from ralph.git.locks import update_refs
 from ralph.git.worktrees import Worktree, check_out_branch
 from ralph.loop import Parts
 from ralph.process.program import CannotStart, Command
-from ralph.run.checks import RECIPES
-from ralph.run.context import Context
-from ralph.run.copies import PreparedCopy, open_copy
-from ralph.run.trees import GitTrees
 from ralph.settings.schema import TuneChoice
+from ralph.verdict.checks import RECIPES
+from ralph.verdict.context import Context
+from ralph.verdict.copies import PreparedCopy, open_copy
+from ralph.verdict.trees import GitTrees
 
 CANDIDATE_TIME = 600.0  # seconds of measuring for one attempt
 END_TIME = 1800.0  # seconds for comparing the start with the end

@@ -18,12 +18,12 @@ from ralph.core.text import listed, one_line
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import StrPath, open_file, read_file, read_given, save_file
 from ralph.git.protect import Protected
-from ralph.run.checks import TOOL_SETTINGS, Checks, WatchedFiles, files_of_check
-from ralph.run.context import Context
 from ralph.run.request import refuse_hidden_link
-from ralph.run.trees import Trees
 from ralph.settings import Protection
 from ralph.store.mailbox import Mailbox, untold
+from ralph.verdict.checks import TOOL_SETTINGS, Checks, WatchedFiles, files_of_check
+from ralph.verdict.context import Context
+from ralph.verdict.trees import Trees
 
 CHANGED_SETTINGS = "changed in this run, and read by agents or tools that you start here later: {names}"
 CHANGED_GOAL = "the goal was changed in this run: {names}; the next turn gets the new text"

@@ -15,9 +15,11 @@ import msgspec
 from ralph.core.events import AgentFinished, Event, QuestionAsked, Tell
 from ralph.core.model import PersonNote, Question, Run
 from ralph.core.secrets import Redactor, secret_values
+from ralph.core.state import STOP_REQUEST
 from ralph.core.text import clean, head, one_line
 from ralph.errors import UserError
 from ralph.files import load_json, names_in, open_file, save_file
+from ralph.process.signals import Interrupt
 
 NOTE, QUESTION, PAUSE, STOP, STOP_NOW = ".note", ".question", "pause", "stop", "stop-now"
 STOPPED_BY = "stopped-by"
@@ -226,3 +228,9 @@ def wait_for_person(mailbox: Mailbox, is_paused: Callable[[Mail], bool], wait: C
     while not wait(POLL_INTERVAL) and is_paused(mailbox.read()):
         pass
     return time.monotonic() - began
+
+
+def obey_stop_request(mailbox: Mailbox, interrupt: Interrupt) -> None:
+    """Interrupt this process's own run if its mailbox asks for a stop."""
+    level = 2 if mailbox.take_stop(now=True) else interrupt.level + 1 if mailbox.take_stop() else 0
+    interrupt.raise_to(level, STOP_REQUEST)

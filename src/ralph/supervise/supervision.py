@@ -21,7 +21,6 @@ from ralph.process.process import Process
 from ralph.process.program import Command
 from ralph.process.signals import Interrupt
 from ralph.run.agents import CliAgent
-from ralph.run.context import Context
 from ralph.run.plan import Place
 from ralph.run.request import RunRequest
 from ralph.store.folder import RunFolder
@@ -31,6 +30,7 @@ from ralph.store.register import Listed, runs_in
 from ralph.supervise.attempts import Announcer, AttemptFolders, JobFolder, go_duration
 from ralph.supervise.bus import BusReader, timestamp
 from ralph.supervise.task import RunInfo, TaskFolder, task_at
+from ralph.verdict.context import Context
 
 WAIT_TYPE = "wait_without_restart"
 CHILD_GRACE = 5.0  # seconds that child runs get from TERM to KILL

@@ -7,17 +7,18 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from ralph.actions.launch import agent_names
 from ralph.errors import UserError
-from ralph.run import command_options, options
-from ralph.run.command_options import parse_prompt_line
-from ralph.run.launch import agent_names
+from ralph.options import command_options
+from ralph.options.command_options import parse_prompt_line
+from ralph.options.option import without
 
 # The TUI has other ways to say these.
 EXCLUDED_OPTIONS = (
     *("prompt", "prompt_file", "print", "spec", "directory", "preset"),
     *("json", "quiet", "verbose", "dry_run"),
 )
-LOOP_OPTIONS = options.without(command_options.RUN, *EXCLUDED_OPTIONS)
+LOOP_OPTIONS = without(command_options.RUN, *EXCLUDED_OPTIONS)
 CAP_HINT = "`/ralph 5` caps the loop, `/ralph -1` leaves it open, `/ralph off` is a single shot"
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ralph.actions import control
+from ralph.actions.launch import Launched, NextRun, cap_words, has_room_apart
 from ralph.core.events import Event, RunFinished, TodoUpdated
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.history.feed import Feed
 from ralph.history.overview import RunNow, is_mergeable, latest_successes, run_now
-from ralph.run import control
-from ralph.run.launch import Launched, NextRun, cap_words, has_room_apart
 from ralph.settings import settings_files
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style, outcome_tone

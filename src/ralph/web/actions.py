@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from ralph.actions import accept, control
+from ralph.actions.launch import Launched
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
-from ralph.run import accept, control
-from ralph.run.launch import Launched
 from ralph.show.words import nickname
 from ralph.store.register import Listed
 from ralph.web.access import Level, RequestRefused

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 from starlette.responses import HTMLResponse
 
+from ralph.actions import control
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, plural, short
 from ralph.errors import UserError
 from ralph.history.evidence import Evidence, Patch, PatchedFile
 from ralph.history.feed import entries_of
 from ralph.history.run_history import PastIteration, RunHistory
-from ralph.run import control
 from ralph.show import report_tables as tables
 from ralph.show.needs import Action, command, needs
 from ralph.show.plots import Html, element, joined, prose

@@ -9,6 +9,7 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ralph.actions.launch import Launched
 from ralph.core.events import TodoItem
 from ralph.core.state import RunSummary
 from ralph.errors import UserError
@@ -18,7 +19,6 @@ from ralph.history.fold import Fold
 from ralph.history.overview import NO_SUCCESSES, RunNow, Successes, latest_successes, run_now
 from ralph.history.run_history import RunHistory
 from ralph.history.work_history import WorkHistory, fold_work
-from ralph.run.launch import Launched
 from ralph.show.plots import Html
 from ralph.store.journal import read_entries
 from ralph.store.mailbox import Mail, Mailbox

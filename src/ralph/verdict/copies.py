@@ -18,11 +18,11 @@ from ralph.git.worktrees import Worktree, check_out
 from ralph.process.descendants import MARK
 from ralph.process.process import Process
 from ralph.process.program import Command
-from ralph.run.context import Context
-from ralph.run.sandboxing import open_run_sandbox
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder
 from ralph.store.register import COPY_SUFFIX
+from ralph.verdict.context import Context
+from ralph.verdict.sandboxing import open_run_sandbox
 
 CACHE = ".ralph/pycache"  # of compiled modules, in a copy
 MAX_OUTPUT = 4000  # bytes kept of what the setup command prints

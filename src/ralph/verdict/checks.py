@@ -12,26 +12,24 @@ from tempfile import mkdtemp
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.model import Check, Exam, Iteration, Run
+from ralph.core.model import Check, Exam
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.text import listed, one_line
 from ralph.errors import UserError
 from ralph.files import read_given, remove_tree
 from ralph.git.client import Git
-from ralph.loop import Parts
 from ralph.process.keeper import Keeper
 from ralph.process.process import Output
 from ralph.process.program import CannotStart, Command
-from ralph.run.context import Context
-from ralph.run.copies import open_copy
-from ralph.run.exam_commands import ExamProgram, find_exams, hidden_paths
-from ralph.run.trees import Trees
 from ralph.sandbox.discovery import resolve_paths
 from ralph.sandbox.mounts import is_inside
 from ralph.sandbox.sandbox import without_network
 from ralph.settings import CheckCommand, Settings
 from ralph.settings.schema import ExamCommand
 from ralph.store.folder import ExamOutput, add_exam_output, exam_folder
+from ralph.verdict.context import Context
+from ralph.verdict.copies import open_copy
+from ralph.verdict.exam_commands import ExamProgram, find_exams, hidden_paths
 
 SLUG_LENGTH = 50
 CHANGED = (
@@ -204,31 +202,6 @@ def slugs(commands: Sequence[str]) -> list[str]:
             unique = f"{name}_{seen[name]}"
         names[unique] = None
     return list(names)
-
-
-class ExamReferee:
-    """Runs the exams of a run at its claims."""
-
-    def __init__(self, context: Context, trees: Trees) -> None:
-        if trees.home is None:
-            raise UserError("an exam needs git, which cannot use this repository", "`git status` may say why")
-        self._exams, self._tell, self._trees = Exams(context, trees.home, context.folder.id), context.tell, trees
-
-    def examine(self, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
-        """Run the exams on the checkpoint of a claimed iteration, up to the first that fails."""
-        if not self._trees.checkpoint:  # already reported; a claim without its exams does not count
-            return iteration
-        for exam, check in self._exams.run(self._trees.checkpoint, f"iteration {iteration.number}", fail_fast=True):
-            checks = (*iteration.checks, check) if exam.shows else iteration.checks
-            iteration = replace(iteration, exams=(*iteration.exams, exam), checks=checks)
-        return iteration
-
-    def take_baseline(self) -> None:
-        """Run each exam once before the first turn, and report those that pass already."""
-        for exam, _ in self._exams.run(self._trees.checkpoint, "before the first turn"):
-            if exam.passed:
-                text = f"the exam passes before the first turn, so it asks nothing new: {one_line(exam.name, 200)}"
-                self._tell(events.Notice(text))
 
 
 class Exams:

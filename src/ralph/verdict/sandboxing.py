@@ -18,12 +18,12 @@ from ralph.agents.protocol import Choice, SandboxNeeds
 from ralph.errors import UserError
 from ralph.files import read_head, state_folder
 from ralph.process.program import find_program
-from ralph.run.context import Context
-from ralph.run.exam_commands import hidden_paths
 from ralph.sandbox.discovery import AgentState, SandboxRequest, refuse_whole_machine
 from ralph.sandbox.network import Reachable, parse_host
 from ralph.sandbox.sandbox import Sandbox, find_bubblewrap, open_sandbox
 from ralph.settings import Settings
+from ralph.verdict.context import Context
+from ralph.verdict.exam_commands import hidden_paths
 
 _MOST_SETTINGS = 1 << 20  # bytes of a settings file that are searched for URLs
 

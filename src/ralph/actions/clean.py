@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ralph.actions.accept import repository_of_run
 from ralph.core.text import nickname
 from ralph.errors import UserError
 from ralph.files import AT_WORK, DEMO, DEMO_EXAM, remove_tree, state_folder
@@ -20,7 +21,6 @@ from ralph.git import worktrees
 from ralph.git.client import Git, look_folder
 from ralph.git.locks import update_refs
 from ralph.git.worktrees import Worktree, worktree_named
-from ralph.run.accept import repository_of_run
 from ralph.store.folder import is_occupied, remove_orders
 from ralph.store.register import STATE, Listed, run_at, runs
 

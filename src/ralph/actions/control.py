@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from ralph.core.model import Question
-from ralph.core.state import STOP_REQUEST
 from ralph.errors import UserError
 from ralph.history.overview import DISMISSED
 from ralph.process.descendants import MARK, is_living, signal_if
-from ralph.process.signals import NUDGE, Interrupt
+from ralph.process.signals import NUDGE
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed, Objection, owner, refuse_foreign, run_at, why_not_begun
 
@@ -147,12 +146,6 @@ def _mailbox_to_tell(run: Listed, env: Mapping[str, str]) -> Mailbox:
     if env.get(MARK) == run.id or (task and task == run.facts.task):  # the agent of the run, or of a child
         raise UserError("only a person can tell a run something", 'an agent can ask: ralph ask "QUESTION"')
     return Mailbox(run.place)
-
-
-def obey_stop_request(mailbox: Mailbox, interrupt: Interrupt) -> None:
-    """Interrupt this process's own run if its mailbox asks for a stop."""
-    level = 2 if mailbox.take_stop(now=True) else interrupt.level + 1 if mailbox.take_stop() else 0
-    interrupt.raise_to(level, STOP_REQUEST)
 
 
 def wake(run: Listed) -> None:

@@ -14,8 +14,8 @@ from ralph.git.client import Git, find_git, look_folder, read_line
 from ralph.git.index import PrivateIndex, changed_at, display_path, head_of, tree_of, walk_fingerprint
 from ralph.git.remote import GitConfigWatch
 from ralph.git.worktrees import Worktree
-from ralph.run.context import Context
 from ralph.store.journal import read_entries
+from ralph.verdict.context import Context
 
 
 class Trees:

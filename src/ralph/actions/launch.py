@@ -19,8 +19,8 @@ from ralph.agents import known_names
 from ralph.core.text import one_line, plural, tail
 from ralph.errors import UserError, complaint_in
 from ralph.git.client import find_git
+from ralph.options.command_options import words_of
 from ralph.process.program import DetachedProcess, read_back, unnamed_file
-from ralph.run.command_options import words_of
 from ralph.store.register import Listed
 
 MOST_WORDS = 4000

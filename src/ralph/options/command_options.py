@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ralph.errors import UserError
-from ralph.run.options import (
+from ralph.options.option import (
     COMPATIBILITY,
     Option,
     OptionCommand,

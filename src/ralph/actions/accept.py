@@ -12,6 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ralph.actions.control import AT_WORK, reload
 from ralph.core import events
 from ralph.core.model import Check
 from ralph.core.prompts import own_words
@@ -29,10 +30,6 @@ from ralph.process.keeper import Keeper
 from ralph.process.program import Command
 from ralph.process.signals import Deadline, Interrupt
 from ralph.run import request as requests
-from ralph.run.checks import Checks, Exams
-from ralph.run.context import Context
-from ralph.run.control import AT_WORK, reload
-from ralph.run.copies import open_check_sandbox
 from ralph.run.followups import make_runner
 from ralph.run.request import RunRequest
 from ralph.settings import settings_files
@@ -41,6 +38,9 @@ from ralph.store.folder import prepare, remove_orders, workspace_lock
 from ralph.store.journal import load_run
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed, kill_orphans, why_not_begun
+from ralph.verdict.checks import Checks, Exams
+from ralph.verdict.context import Context
+from ralph.verdict.copies import open_check_sandbox
 
 DISCARDED = "discarded"
 TRAILER = "Ralph-Run"

@@ -67,11 +67,14 @@ def _unknown_options(name: str, sub: str, rest: str) -> list[str]:
 
 
 def test_settings_in_the_docs_are_valid(tmp_path: Path) -> None:
-    for page in PAGES:
-        for block in re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL):
-            (tmp_path / ".ralph").mkdir(exist_ok=True)
-            (tmp_path / ".ralph" / "settings.json").write_text(block)
-            assert load(tmp_path, {}, env={"HOME": str(tmp_path)}).sources, page.name
+    blocks = [
+        (page, block) for page in PAGES for block in re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL)
+    ]
+    assert blocks
+    (tmp_path / ".ralph").mkdir()
+    for page, block in blocks:
+        (tmp_path / ".ralph" / "settings.json").write_text(block)
+        assert load(tmp_path, {}, env={"HOME": str(tmp_path)}).sources, page.name
 
 
 def test_a_page_outside_the_reference_is_short() -> None:

@@ -1,6 +1,8 @@
 """An exam is a check that the agent doesn't see: it decides about a claim, and nothing of it reaches the agent."""
 
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ REFUSED = (
     "The checks pass, but the hidden exam does not (refusal {} of 3). What it asks follows from the goal. Read the "
     "goal again and look for cases that no check shows; do not look for the exam."
 )
-TOKEN = "zq-exam-token-7431"
+TOKEN = f"zq-exam-token-{os.getpid()}"  # no other run of these tests leaves it in a temporary folder
 HONEST = 'echo "x * 2" > double; echo "<response>DONE</response>"'
 OVERFIT = 'echo "$N" >> double; echo "<response>DONE</response>"'
 
@@ -60,16 +62,40 @@ def test_three_refused_claims_block_the_run(
     assert len(blocked.all("claim_rejected")) == 3
 
 
-SEARCH = (
-    'grep -rls {token} "$PWD" "$TMPDIR" /tmp/ralph-* && echo found; env | grep {token}; {objects} | grep -a {token}'
-)
 OBJECTS = "git cat-file --batch-all-objects --batch; git for-each-ref"
+SEARCH = (
+    f'grep -rls {TOKEN} "$PWD" "$TMPDIR" /tmp/ralph-* && echo found; env | grep {TOKEN}; '
+    f"{{ {OBJECTS}; }} | grep -a {TOKEN}"
+)
 
 
 def contains(path: Path, token: str) -> list[str]:
     """The files below a folder in which the token is."""
     files = [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
     return [str(file) for file in files if token.encode() in file.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    "leak",
+    [
+        "echo {token} > leak",
+        "mkdir -p .ralph; echo {token} > .ralph/leak",
+        'echo {token} > "$TMPDIR/leak"',
+        "export LEAK={token}",
+        "echo {token} | git hash-object -w --stdin > object",
+        "git update-ref refs/heads/{token} HEAD",
+    ],
+)
+def test_the_search_for_an_exam_finds_a_leak(
+    environment: dict[str, str], repository: Path, tmp_path: Path, leak: str
+) -> None:
+    """For many versions it could not: it looked for a placeholder that nothing filled in."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    env = environment | {"TMPDIR": str(temporary)}
+    for script, is_leaked in ((SEARCH, False), (f"{leak.format(token=TOKEN)}; {SEARCH}", True)):
+        searched = subprocess.run(["sh", "-c", script], env=env, cwd=repository, stdout=subprocess.PIPE, check=False)
+        assert bool(searched.stdout) is is_leaked
 
 
 def test_an_exam_leaves_nothing_that_the_agent_can_see(

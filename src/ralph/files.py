@@ -264,7 +264,7 @@ def stamp_of(path: StrPath) -> Stamp:
 
 
 # Prefixes of temporary folders. `ralph clean` removes those that a killed process left behind.
-AT_WORK, DEMO = "ralph-at-work-", "ralph-demo-"
+AT_WORK, DEMO, EXAM = "ralph-at-work-", "ralph-demo-", "ralph-exam-"
 DEMO_EXAM = "-exam"  # the folder of a demo's exam has the name of the demo with this suffix
 
 
@@ -292,6 +292,24 @@ def locked(folder: Path, left: Callable[[], float] = lambda: LOCK_TIMEOUT) -> It
         yield
     finally:
         os.close(handle)
+
+
+def hold(path: StrPath) -> int | None:
+    """Lock a file or folder until this process ends or closes the returned descriptor. None if another process holds
+    it, or if it is gone.
+
+    A lock says who is alive better than a pid does: pids are used again, and ralph is always 1 in its container.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(handle), os.lstat(path)):  # else it was replaced before it was locked
+            return handle
+    os.close(handle)
+    return None
 
 
 def cannot_use(path: StrPath, error: OSError) -> UserError:

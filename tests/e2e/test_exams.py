@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -287,3 +289,62 @@ def test_accept_runs_the_exams_on_the_merged_tree(
     exam()
     assert ralph("accept").code == 0
     assert (repository / "double").exists()
+
+
+def test_a_run_that_is_killed_before_its_first_iteration_resumes_without_another_baseline_exam(
+    ralph: Callable[..., Any], agent: Callable[..., str], environment: dict[str, str], repository: Path, exam: Any
+) -> None:
+    taken = Path(environment["HOME"], "taken")
+    command = exam(f"echo >> {taken}; grep -q 'x .* 2' double\n")
+    dies = f"if [ $N = 1 ]; then echo half > double; kill -9 $(cat {environment['HOME']}/ralph); fi; {HONEST}"
+    words = ("run", "x", "--check", "true", "--worktree", "--exam", command, "--agent", agent(dies))
+    killed = subprocess.run(
+        ["sh", "-c", 'echo $$ > "$HOME/ralph"; exec "$@"', "sh", sys.executable, "-m", "ralph", *words],
+        cwd=repository,
+        env=environment,
+        capture_output=True,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    resumed = ralph("resume")
+    assert resumed.code == 0, resumed.err
+    assert len(taken.read_text()) == 2  # at the start, and at the claim
+
+
+@pytest.mark.parametrize("next_command", ["clean", "run"])
+def test_the_copy_and_the_temporary_folder_of_a_killed_exam_are_removed_by_the_next_command(
+    ralph: Callable[..., Any],
+    agent: Callable[..., str],
+    environment: dict[str, str],
+    repository: Path,
+    git: Callable[..., str],
+    exam: Any,
+    tmp_path: Path,
+    eventually: Callable[..., None],
+    next_command: str,
+) -> None:
+    temporary, begun = tmp_path / "temporary", tmp_path / "begun"
+    temporary.mkdir()
+    words = ("run", "x", "--check", "true", "--agent", agent(HONEST), "--exam", exam(f"touch {begun}; sleep 60\n"))
+    environment["TMPDIR"] = str(temporary)
+    with subprocess.Popen(
+        [sys.executable, "-m", "ralph", *words], cwd=repository, env=environment, stderr=subprocess.DEVNULL
+    ) as process:
+        eventually(begun.exists)
+        kill_with_keeper(process.pid)
+    worktrees = Path(environment["HOME"], ".local/state/ralph/worktrees")
+    assert len([*temporary.glob("ralph-exam-*")]) == len([*worktrees.glob("*.copy")]) == 1
+    if next_command == "clean":
+        cleaned = ralph("clean")
+        assert cleaned.out.count("removed what a killed run left: ") == 2, cleaned.out + cleaned.err
+    else:
+        assert ralph("run", "x", "--agent", agent('echo "<response>DONE</response>"')).code == 0
+    assert [*temporary.glob("ralph-exam-*")] == [*worktrees.iterdir()] == []
+    assert git("worktree", "list").count("\n") == 1
+
+
+def kill_with_keeper(pid: int) -> None:
+    """Kill a run and its keeper at once, so that neither can tidy up."""
+    os.kill(pid, signal.SIGSTOP)
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        os.kill(int(child), signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)

@@ -45,6 +45,7 @@ from ralph.store.journal import Journal, load_run
 from ralph.store.register import Listed, kill_orphans, run_at
 from ralph.store.writer import Writer
 from ralph.verdict.context import Context
+from ralph.verdict.copies import remove_abandoned
 from ralph.verdict.undo import prove_change
 
 
@@ -255,13 +256,15 @@ OLDER = "14d"
 )
 def clean(values: Values, words: list[str]) -> int:
     """Delete what is left of runs that ended long ago: their records, checkpoints, merged worktrees and branches, the
-    folders of demos, and temporary files of killed runs. Processes that killed runs left running are killed at once;
-    every start of a run does the same.
+    folders of demos, and temporary files of killed runs. Processes that killed runs left running are killed at once,
+    and the copies in which their exams and checks ran are removed; every start of a run does the same.
 
     ralph lists what it would delete. On a terminal it then asks; elsewhere it deletes nothing without --yes. Unmerged
     work stays, and so does everything of a run that is running."""
     for orphan in kill_orphans():
         print(cleaned(orphan.killed_words))
+    for path in remove_abandoned():
+        print(f"removed what a killed run left: {cleaned(path)}")
     below = os.path.abspath(values["directory"]) if "directory" in values else ""
     found = find_leftovers(parse_duration(values.get("older_than", OLDER)), below=below)
     going = [one for one in found if not one.kept]

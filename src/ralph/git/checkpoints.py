@@ -59,17 +59,21 @@ class Checkpoints:
         self._last = (fingerprint, commit)
         return commit
 
-    def save_resumed(self, fingerprint: str, number: int) -> None:
-        """Save the state in which a run resumes after iteration `number`, unless a checkpoint already has it.
+    def save_resumed(self, fingerprint: str, number: int) -> str:
+        """Save the state in which a run resumes after iteration `number`, unless a checkpoint already has it. Return
+        the commit with this state.
 
         Otherwise garbage collection could remove its objects. If the run was killed before iteration `number` got its
         checkpoint, this state becomes that checkpoint.
         """
         saved = self.all()
-        if str(number) not in {one.name for one in saved}:
-            self.save(number, fingerprint)
-        elif tree_of(fingerprint) not in {one.tree for one in saved}:
-            self._point(RESUMED, self._commit(fingerprint, f"run {self.run_id} resumes"))
+        if str(number) not in {checkpoint.name for checkpoint in saved}:
+            return self.save(number, fingerprint)
+        if same := next((checkpoint for checkpoint in saved if checkpoint.tree == tree_of(fingerprint)), None):
+            return same.commit
+        commit = self._commit(fingerprint, f"run {self.run_id} resumes")
+        self._point(RESUMED, commit)
+        return commit
 
     def all(self) -> list[Saved]:
         """Return every checkpoint, oldest first."""

@@ -1,21 +1,22 @@
 """Set up worktrees: submodules, the ignored files that `.worktreeinclude` names, and throwaway copies.
 
 A throwaway copy is a worktree without branch or ref, in which checks may do anything. It is removed when its user is
-finished. If ralph is killed, the keeper removes it; if the keeper is killed as well, the next copy of the same
-repository does.
+finished. If ralph is killed, the keeper removes it; if the keeper is killed as well, the next run, the next copy or
+`ralph clean` does. They recognise it by a file next to it, which is locked while the copy is in use.
 """
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
 
 from msgspec.structs import replace
 
 from ralph.errors import UserError
-from ralph.files import is_alive, write_file
+from ralph.files import hold, locked, names_in, read_file, write_file
 from ralph.git.client import Git, git_at
 from ralph.git.index import gitlinks, submodule_paths
 from ralph.git.worktrees import (
@@ -26,6 +27,7 @@ from ralph.git.worktrees import (
     remove_folder,
     worktree_lock,
     worktree_named,
+    worktrees_folder,
 )
 from ralph.process.keeper import PACKAGE_ROOT, Keeper, KeeperLost
 
@@ -87,8 +89,9 @@ def copy_included_files(home: Git, git: Git) -> None:
             shutil.copy2(source, target, follow_symlinks=False)
 
 
-_NAME = re.compile(r"-(\d+)\.copy")  # the end of a copy's folder name; the number is the pid of its ralph
-_CLEANUP = "import sys; from ralph.git.worktree_setup import remove_copy; remove_copy(*sys.argv[1:])"
+COPY, OWNER = ".copy", ".copy.owner"  # the ends of the names of a copy, and of its file, which names the repository
+_CLEANUP = "from ralph.git.worktree_setup import remove_abandoned_copies; remove_abandoned_copies()"
+_ARGV = (sys.executable, "-P", "-c", _CLEANUP)
 
 
 @contextmanager
@@ -98,32 +101,50 @@ def check_out_copy(home: Git, run_id: str, commit: str, keeper: Keeper, name: st
     `name` distinguishes several copies of one run.
     """
     free = replace(home, deadline=None)  # an interrupted run still has to tidy up
-    copy = worktree_named(free, f"-{run_id}{name}-{os.getpid()}.copy", "")
-    argv = (sys.executable, "-P", "-c", _CLEANUP, copy.path, home.root, home.git_dir)
+    copy = worktree_named(free, f"-{run_id}{name}-{token_hex(4)}{COPY}", "")
+    owner = copy.path.removesuffix(COPY) + OWNER
+    handle = None
     try:
         with worktree_lock(home):
-            _remove_abandoned(free, os.path.dirname(copy.path))
-            keeper.set_cleanup(argv, {**os.environ, "PYTHONPATH": PACKAGE_ROOT}, key=copy.path)
+            _remove_abandoned(os.path.dirname(copy.path))
+            write_file(owner, b"\0".join(map(os.fsencode, (home.root, home.git_dir))))
+            handle = hold(owner)
+            keeper.set_cleanup(_ARGV, {**os.environ, "PYTHONPATH": PACKAGE_ROOT}, key=copy.path)
             check_out(replace(copy, home=home), commit)
         os.makedirs(copy.workspace, exist_ok=True)
         yield copy
     finally:
-        with worktree_lock(free):
-            remove_folder(copy)
-        with suppress(KeeperLost):
-            keeper.set_cleanup((), key=copy.path)
+        if handle is not None:
+            with worktree_lock(free):
+                _remove_copy(copy, owner)
+            os.close(handle)
+            with suppress(KeeperLost):
+                keeper.set_cleanup((), key=copy.path)
 
 
-def remove_copy(path: str, root: str, git_dir: str) -> None:
-    """Remove a copy whose ralph was killed."""
-    remove_folder(Worktree(path, "", path, Git(root=root, git_dir=git_dir)))
+def remove_abandoned_copies() -> list[str]:
+    """Remove the copies of all repositories that killed processes have left; return their paths."""
+    folder = worktrees_folder()
+    if not any(name.endswith(OWNER) for name in names_in(folder)):
+        return []
+    with locked(Path(folder)):
+        return _remove_abandoned(folder)
 
 
-def _remove_abandoned(home: Git, folder: str) -> None:
-    """Remove the copies of this repository that were left when ralph and its keeper were both killed."""
-    for name in os.listdir(folder):
-        found = _NAME.search(name)
-        copy = Worktree(os.path.join(folder, name), "", "", home)
-        if found and found.end() == len(name) and not is_alive(int(found[1])) and registered_git_dir(copy):
-            with suppress(UserError):
-                remove_folder(copy)
+def _remove_abandoned(folder: str) -> list[str]:
+    removed = []
+    for name in names_in(folder):
+        owner = os.path.join(folder, name)
+        if name.endswith(OWNER) and (handle := hold(owner)) is not None:
+            with suppress(OSError, UserError):  # the next run tries again
+                root, _, git_dir = os.fsdecode(read_file(owner)).partition("\0")
+                copy = Worktree(owner.removesuffix(OWNER) + COPY, "", "", Git(root=root, git_dir=git_dir))
+                _remove_copy(copy, owner)
+                removed.append(copy.path)
+            os.close(handle)
+    return removed
+
+
+def _remove_copy(copy: Worktree, owner: str) -> None:
+    remove_folder(copy)
+    os.unlink(owner)

@@ -66,18 +66,19 @@ def worktree_of(home: Git, run_id: str) -> Worktree:
 def worktree_named(home: Git, suffix: str, branch: str) -> Worktree:
     """Return a worktree of this repository whose folder ends in `suffix`."""
     name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in os.path.basename(home.root))
-    path = os.path.join(_folder(), f"{name or 'repository'}{suffix}")
+    path = os.path.join(worktrees_folder(), f"{name or 'repository'}{suffix}")
     return Worktree(path, branch, os.path.join(path, home.prefix).rstrip("/"), home)
 
 
-def _folder() -> str:
+def worktrees_folder() -> str:
+    """Return the folder of ralph's worktrees and copies, for all repositories. It may not exist yet."""
     return os.path.realpath(state_folder(os.environ, "worktrees"))
 
 
 @contextmanager
 def worktree_lock(home: Git) -> Iterator[None]:
     """Keep other processes of ralph from making or removing worktrees at the same time: git has races there."""
-    folder = _folder()
+    folder = worktrees_folder()
     if os.path.commonpath((folder, home.root)) == home.root:
         raise UserError(
             f"the worktree would be inside {home.root}", "set XDG_STATE_HOME to a folder outside the repository"

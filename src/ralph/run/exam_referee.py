@@ -30,8 +30,9 @@ class ExamReferee:
         return iteration
 
     def take_baseline(self) -> None:
-        """Run each exam once before the first turn, and report those that pass already."""
-        for exam, _ in self._exams.run(self._trees.checkpoint, "before the first turn"):
+        """Run each exam once before the first turn, and report those that pass already. A resumed run leaves out those
+        that it ran before it was killed."""
+        for exam, _ in self._exams.run(self._trees.checkpoint, "before the first turn", again=False):
             if exam.passed:
                 text = f"the exam passes before the first turn, so it asks nothing new: {one_line(exam.name, 200)}"
                 self._tell(events.Notice(text))

@@ -41,7 +41,7 @@ from ralph.store.mailbox import Mailbox, QuestionListener, obey_stop_request
 from ralph.store.register import kill_orphans
 from ralph.store.writer import LineSink, Registration, Teller, Writer, enlist
 from ralph.verdict.context import Clock, Context, Tick
-from ralph.verdict.copies import prepare_worktree
+from ralph.verdict.copies import prepare_worktree, remove_abandoned
 from ralph.verdict.sandboxing import open_run_sandbox
 from ralph.verdict.trees import GitTrees, Trees, make_trees
 
@@ -111,6 +111,7 @@ def play(
         with reporting():
             keeper = keeper or stack.enter_context(Keeper.start())
             orphans = kill_orphans(time_left=deadline.remaining)
+            remove_abandoned()
             keeper.watch_run(plan.id)
             files = RunFiles(plan, stack)
             teller = files.open(sinks, is_read)

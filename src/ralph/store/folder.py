@@ -323,14 +323,14 @@ def exam_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
 
 
 def add_exam_output(folder: str, output: ExamOutput) -> None:
-    kept = [one for one in _read_exams(folder) if one.log != output.log]
+    kept = [other for other in read_exam_outputs(folder) if other.log != output.log]
     save_file(os.path.join(folder, _LIST), json.encode([*kept, output]))
 
 
 def load_exam_outputs(run_id: str, env: Mapping[str, str] = os.environ) -> Sequence[ExamOutput]:
     """Return what the exams of a run printed, oldest first; nothing for a program that a run has started."""
-    return [] if env.get(MARK) else _read_exams(exam_folder(run_id, env))
+    return [] if env.get(MARK) else read_exam_outputs(exam_folder(run_id, env))
 
 
-def _read_exams(folder: str) -> list[ExamOutput]:
+def read_exam_outputs(folder: str) -> list[ExamOutput]:
     return load_json(os.path.join(folder, _LIST), list[ExamOutput]) or []

@@ -4,10 +4,8 @@ the files that checks are made of."""
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from tempfile import mkdtemp
 
 from msgspec.structs import replace
 
@@ -16,9 +14,8 @@ from ralph.core.model import Check, Exam
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.text import listed, one_line
 from ralph.errors import UserError
-from ralph.files import read_given, remove_tree
+from ralph.files import read_given
 from ralph.git.client import Git
-from ralph.process.keeper import Keeper
 from ralph.process.process import Output
 from ralph.process.program import CannotStart, Command
 from ralph.sandbox.discovery import resolve_paths
@@ -26,9 +23,9 @@ from ralph.sandbox.mounts import is_inside
 from ralph.sandbox.sandbox import without_network
 from ralph.settings import CheckCommand, Settings
 from ralph.settings.schema import ExamCommand
-from ralph.store.folder import ExamOutput, add_exam_output, exam_folder
+from ralph.store.folder import ExamOutput, add_exam_output, exam_folder, read_exam_outputs
 from ralph.verdict.context import Context
-from ralph.verdict.copies import open_copy
+from ralph.verdict.copies import open_copy, temporary_exam_folder
 from ralph.verdict.exam_commands import ExamProgram, find_exams, hidden_paths
 
 SLUG_LENGTH = 50
@@ -218,32 +215,44 @@ class Exams:
         self._exams = tuple(zip(context.settings.exams, programs, strict=True))
         self._folder = exam_folder(run_id, context.env)
 
-    def run(self, commit: str, stage: str, fail_fast: bool = False) -> list[tuple[Exam, Check]]:
+    def run(self, commit: str, stage: str, fail_fast: bool = False, again: bool = True) -> list[tuple[Exam, Check]]:
         """Return the result of each exam on a copy of this commit, or of the first ones if the run has to end.
 
-        `stage` says when they ran, in the output that is kept for the user.
+        `stage` says when they ran, in the output that is kept for the user. With `again=False`, exams that already ran
+        at this stage are left out.
         """
+        logs = [f"{self._folder}/{stage.replace(' ', '-')}-{at}.log" for at in range(1, len(self._exams) + 1)]
+        taken = () if again else {output.log for output in read_exam_outputs(self._folder)}
+        wanted = [(*exam, log) for exam, log in zip(self._exams, logs, strict=True) if log not in taken]
         results: list[tuple[Exam, Check]] = []
+        if not wanted:
+            return results
         with open_copy(self._context, self._home, commit, sealed=self._sealed_settings()) as copy:
-            for at, (exam, program) in enumerate(self._exams, 1):
-                log = f"{self._folder}/{stage.replace(' ', '-')}-{at}.log"
+            for exam, program, log in wanted:
                 if self._context.interrupt.level or not (check := self._run_one(exam, program, copy.context, log)):
                     break
-                add_exam_output(
-                    self._folder,
-                    ExamOutput(
-                        stage=stage,
-                        command=check.name,
-                        passed=check.passed,
-                        ending=check.ending,
-                        duration=check.duration,
-                        log=log,
-                    ),
-                )
+                self._keep(exam, check, stage, log)
                 results.append((Exam(check.name, check.passed, exam.hint, exam.show == "output"), check))
                 if fail_fast and not check.passed:
                     break
         return results
+
+    def _keep(self, exam: ExamCommand, check: Check, stage: str, log: str) -> None:
+        """Keep the output of an exam for the user, then tell its result. In this order no event is told twice if the
+        run is killed in between and resumed."""
+        add_exam_output(
+            self._folder,
+            ExamOutput(
+                stage=stage,
+                command=check.name,
+                passed=check.passed,
+                ending=check.ending,
+                duration=check.duration,
+                log=log,
+            ),
+        )
+        shows = exam.show == "output"
+        self._context.tell(check_finished(check) if shows else events.ExamFinished(check.name, check.passed))
 
     def _run_one(self, exam: ExamCommand, program: ExamProgram, inside: Context, log: str) -> Check | None:
         """Run one exam; return None if the run has to end before it is over."""
@@ -251,7 +260,7 @@ class Exams:
         timeout = inside.settings.check_timeout if exam.timeout is None else exam.timeout
         inside.tell(events.CheckStarted(name) if shows else events.ExamStarted(name))
         try:
-            with _temporary_folder(inside.keeper) as folder, inside.log(log) as file:
+            with temporary_exam_folder(inside.keeper) as folder, inside.log(log) as file:
                 process = inside.process(self._command(program, inside, folder), timeout=timeout)
                 output = process.capture(head=inside.settings.quoted, tail=ERROR_LIMIT, log=file, redact=inside.redact)
         except CannotStart as error:
@@ -260,9 +269,7 @@ class Exams:
         inside.report_problems(file)
         if output.exit.ended_by in ("interrupt", "max-time"):
             return None
-        check = check_result(name, output, timeout, exam.hint)
-        inside.tell(check_finished(check) if shows else events.ExamFinished(name, check.passed))
-        return check
+        return check_result(name, output, timeout, exam.hint)
 
     def _command(self, program: ExamProgram, inside: Context, temporary: str) -> Command:
         """Return the command of an exam, in the sandbox or at least without network."""
@@ -291,16 +298,3 @@ class Exams:
             hide=tuple(path for path in sandbox.hide if not hides_exam(path)),
         )
         return replace(settings, exams=(), sandbox=inside)
-
-
-@contextmanager
-def _temporary_folder(keeper: Keeper) -> Iterator[str]:
-    """Yield a folder outside the copy, because a program may behave differently in a repository. It is removed
-    afterwards, even if ralph is killed."""
-    folder = mkdtemp(prefix="ralph-exam-")
-    keeper.set_cleanup(("/bin/rm", "-rf", folder), key=folder)
-    try:
-        yield folder
-    finally:
-        remove_tree(folder)
-        keeper.set_cleanup((), key=folder)

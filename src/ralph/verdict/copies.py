@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import gettempdir, mkdtemp
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,11 +12,12 @@ from msgspec.structs import replace
 from ralph.core.events import Notice
 from ralph.core.text import listed, tail
 from ralph.errors import UserError
-from ralph.files import remove_tree
+from ralph.files import EXAM, hold, names_in, remove_tree
 from ralph.git import worktree_setup
 from ralph.git.client import Git
 from ralph.git.worktrees import Worktree, check_out
 from ralph.process.descendants import MARK
+from ralph.process.keeper import Keeper
 from ralph.process.process import Process
 from ralph.process.program import Command
 from ralph.settings import Settings
@@ -101,3 +103,32 @@ def open_copy(
         copy = replace(copy, settings=replace(sealed, keep_children=False)) if sealed else copy
         with open_check_sandbox(copy, sealed=sealed is not None) as inside:
             yield PreparedCopy(worktree, inside)
+
+
+@contextmanager
+def temporary_exam_folder(keeper: Keeper) -> Iterator[str]:
+    """Yield a temporary folder for an exam, outside of its copy: a program may behave differently in a repository. It
+    is removed afterwards, even if ralph is killed."""
+    while (handle := hold(folder := mkdtemp(prefix=EXAM))) is None:
+        pass  # another ralph has found it before it was locked, and removes it
+    keeper.set_cleanup(("/bin/rm", "-rf", folder), key=folder)
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
+        os.close(handle)
+        keeper.set_cleanup((), key=folder)
+
+
+def remove_abandoned() -> list[str]:
+    """Remove the copies and the temporary folders of exams that killed processes have left; return their paths."""
+    removed = worktree_setup.remove_abandoned_copies()
+    for name in names_in(temporary := gettempdir()):
+        path = os.path.join(temporary, name)
+        if name.startswith(EXAM) and (handle := hold(path)) is not None:
+            with suppress(OSError):  # another process may be removing it
+                if os.fstat(handle).st_uid == os.geteuid():
+                    remove_tree(path)
+                    removed.append(path)
+            os.close(handle)
+    return removed

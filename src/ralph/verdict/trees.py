@@ -124,7 +124,7 @@ class GitTrees(Trees):
         if base is None:
             self.checkpoint = self._saved.save(0, self._now, unsaved=self._index.unsaved)
         else:
-            self._saved.save_resumed(self._now, after)
+            self.checkpoint = self._saved.save_resumed(self._now, after)
         return self._base
 
     def tree(self, number: int) -> str | None:

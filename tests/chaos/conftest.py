@@ -34,20 +34,24 @@ class Victim:
     def __init__(self, folder: Path, seed: int) -> None:
         self.seed, self.random = seed, random.Random(seed)
         self.option = ("--commit", "--worktree")[seed % 2]
-        self.folder, self.home = folder / "workspace", folder / "home"
+        self.has_exam = seed // 2 % 2 == 1
+        self.folder, self.home, self.temporary = folder / "workspace", folder / "home", folder / "temporary"
         self.nap = f"{1_000_000 + seed}.{os.getpid()}"
         self.kills: Counter[str] = Counter()
         self.interrupted: Counter[str] = Counter()
         self.recorded: list[dict[str, Any]] = []
         self.lives = self.orphans = 0
         self.is_abandoned = False
-        for made in (self.folder, self.home):
+        for made in (self.folder, self.home, self.temporary):
             made.mkdir(parents=True)
+        (self.home / "exams").mkdir()
+        (self.home / "exams/exam").write_text("#!/bin/sh\nsleep 0.2\nexit 1\n")
         agent = self.home / "agent"
         agent.write_text("#!/bin/sh\ncat > /dev/null\n" + BASH.format(nap=self.nap))
         agent.chmod(0o755)
         self.env = {
             "HOME": str(self.home),
+            "TMPDIR": str(self.temporary),
             "PATH": f"{os.path.dirname(sys.executable)}:/usr/bin:/bin",
             "LANG": "C.UTF-8",
             "GIT_CONFIG_NOSYSTEM": "1",
@@ -111,6 +115,8 @@ class Victim:
 
     def _start(self, *limit: str) -> "subprocess.Popen[bytes]":
         agent = ("--agent", str(self.home / "agent"), "--check", "true", self.option, "--grace", "0.3")
+        if self.has_exam:
+            agent += ("--exam", f"sh {self.home}/exams/exam")
         words = ("resume", *limit) if self.journal else ("run", "the goal", *agent, *(limit or ("-m", "100000")))
         return subprocess.Popen(
             [sys.executable, "-m", "ralph", *words, "--quiet"],
@@ -158,6 +164,8 @@ class Victim:
         seqs = [event["seq"] for event in events]
         assert seqs == sorted(set(seqs)), "the lines are in order"
         assert len({event["run"] for event in events}) <= 1
+        exams = [event for event in events if event["type"] == "exam_finished"]
+        assert len(exams) <= self.has_exam, "the exam before the first turn is taken once"
         subjects = self._commits(self.journal.parent.name)
         most = Counter(subjects).most_common(1)
         assert not most or most[0][1] == 1, f"more than one commit for an iteration: {most}"
@@ -204,6 +212,7 @@ class Victim:
         numbers = {line.split()[0] for line in (place / "work").read_text().splitlines()}
         assert numbers == {str(number) for number in range(1, len(self.recorded) + 1)}
         assert self.option == "--commit" or (self.folder / "work").read_text() == ""
+        assert not [*self.temporary.glob("ralph-exam-*"), *self.home.glob(".local/state/ralph/worktrees/*.copy*")]
         assert not list((self.folder / ".git").rglob("index.lock"))
         assert self.git("fsck", "--no-progress", "--no-dangling") == ""
         checkpoints = self.git("for-each-ref", "--format=%(refname:lstrip=3)", f"refs/ralph/{run}/").split()

@@ -30,12 +30,13 @@ ALLOWED = {
     "__init__": set[str](),  # imports by name
     "__main__": {"cli", "hooks"},
     "actions": {
-        *("agents", "core", "errors", "history", "options", "process", "store", "git", "run", "settings", "verdict"),
+        *("agents", "core", "errors", "history", "options", "process", "store", "git", "run", "settings", "show"),
+        "verdict",
     },
     "builtin_agent": {"agents", "errors", "process"},  # a separate program, which no other package imports
     "acp": {"agents"},  # a separate program; ralph starts it like every other agent
     "agents": {"core", "errors"},
-    "api": {"core", "errors", "process", "store", "run", "settings", "supervise", "verdict"},
+    "api": {"actions", "core", "errors", "process", "store", "run", "settings", "supervise", "verdict"},
     "backlog": {
         *(
             "actions",
@@ -85,10 +86,10 @@ ALLOWED = {
     "git": {"core", "errors", "process", "store"},
     "run": {
         *("agents", "core", "errors", "forge", "history", "loop", "process", "store", "git", "sandbox", "settings"),
-        *("show", "verdict"),
+        "verdict",
     },
     "settings": {"core", "errors"},
-    "show": {"core", "errors", "history", "store"},
+    "show": {"core", "errors", "history", "process", "store"},
     "supervise": {"core", "errors", "loop", "process", "store", "run", "settings", "verdict"},
     "testing": {"agents", "core"},
     "tui": {"actions", "core", "errors", "history", "options", "process", "store", "settings", "show"},

@@ -9,8 +9,8 @@ import pytest
 
 from ralph.core import events as e
 from ralph.history.run_history import RunHistory
-from ralph.run import notify
-from ralph.run.notify import Notification, Notifier, argv_for, message_about
+from ralph.show import notify
+from ralph.show.notify import Notification, Notifier, argv_for, message_about
 from ralph.store.folder import RunFolder
 
 Ralph = Callable[..., Any]

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ralph.actions.followers import FOLLOWERS
 from ralph.core import events
 from ralph.core.claims import Claim, Reading, makes_claim
 from ralph.core.model import Failure, Iteration, Outcome, Rule, Run, Turn, Usage
@@ -142,7 +143,7 @@ class RalphLoop:
         )
         request.goal()  # report a specification that can't be read before anything is created
         plan = prepare(request, make_agent=self._factory_agent if self.agent_factory else None, rules=self._rules)
-        self._played = _play_until(self._cancel, plan) if self._cancel else play(plan)
+        self._played = _play_until(self._cancel, plan) if self._cancel else play(plan, followers=FOLLOWERS)
         return self._result(self._played)
 
     def _settings_values(self) -> dict[str, Any]:
@@ -212,7 +213,7 @@ def _play_until(cancel: Event, plan: RunPlan) -> Played:
     """Play a run that ends when the event is set. Leave the signals to the caller."""
     with Cancellation(cancel) as interrupt:
         listeners = [lambda *happened: interrupt.check()]
-        return play(plan, interrupt=interrupt, listeners=listeners, ticks=[interrupt.tick])
+        return play(plan, followers=FOLLOWERS, interrupt=interrupt, listeners=listeners, ticks=[interrupt.tick])
 
 
 def _seen_by_caller(iteration: Iteration, tag: Claim) -> LoopIteration:

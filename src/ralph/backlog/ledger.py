@@ -17,7 +17,7 @@ from ralph.core.secrets import Redactor
 from ralph.core.state import RunSummary
 from ralph.core.work_events import WorkState, copy_state, next_state
 from ralph.process.signals import Deadline
-from ralph.run.notify import Notification, Notifier
+from ralph.show.notify import Notification, Notifier
 from ralph.show.works import Row, WorkScreen, count_states, last_line, rows
 from ralph.store.folder import RunFolder
 from ralph.store.journal import Journal, decode_entry, read_entries

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ralph.actions.followers import FOLLOWERS
 from ralph.backlog import task_worktrees
 from ralph.backlog.task_worktrees import TAKEN, Publisher, Taken
 from ralph.backlog.work_order import ORDER, Assignment, WorkOrder, assignment_of, folder_of, read
@@ -165,7 +166,7 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
     task_run = TaskRun(work, assigned, is_begun=story is not None and bool(story.run.iterations))
     try:
         plan = prepare_run(request, place=task_run.place, story=story, deadline=deadline)
-        played = play_plan(plan, keeper=keeper, interrupt=interrupt)
+        played = play_plan(plan, followers=FOLLOWERS, keeper=keeper, interrupt=interrupt)
         run, stop = played.run, played.stop
     except WrongWorktree as error:
         run, stop = story.run if story else Run(id=assigned.run), Stop(Outcome.FAILED, error.advice)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from ralph.actions.followers import FOLLOWERS
 from ralph.actions.launch import Launched
 from ralph.agents import find as find_agent
 from ralph.cli.request import Parsed, Shown, explain, no_goal, parse_request, read_piped_goal
@@ -37,6 +38,7 @@ from ralph.settings.detect_checks import installed_checks
 from ralph.settings.read import relative_path
 from ralph.settings.trust import Untrusted
 from ralph.show.outlet import Ndjson
+from ralph.show.report import for_review
 from ralph.show.screen import make_screen
 from ralph.store.journal import StoredRun
 from ralph.store.register import runs, runs_in
@@ -220,10 +222,12 @@ def play(
                 story=story,
                 deadline=deadline,
                 accept_settings=confirm_settings,
+                describe=for_review,
             )
         played = play_plan(
             plan,
             listeners=[screen],
+            followers=FOLLOWERS,
             sinks=sinks,
             is_read=screen.reads,
             ticks=[*ticks, *([screen.tick] if screen.is_live else [])],

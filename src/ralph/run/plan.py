@@ -4,6 +4,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -11,16 +12,15 @@ from msgspec import Struct, field
 from ralph.agents.protocol import Choice
 from ralph.core import events
 from ralph.core.model import Outcome, Rule, Run, Stop
-from ralph.errors import UserError
+from ralph.errors import UserError, to_install
 from ralph.git.client import require_git
 from ralph.git.worktrees import Worktree
 from ralph.loop import Agent, Parts
 from ralph.process.signals import Deadline
 from ralph.run.agents import choices
-from ralph.run.notify import refuse_unsendable
 from ralph.run.policy import load_rules, refuse_endless
 from ralph.run.prove import refuse_unprovable
-from ralph.run.publish import PublishTarget, find_publish_target
+from ralph.run.publish import Describe, PublishTarget, find_publish_target, last_answer
 from ralph.run.request import RunRequest
 from ralph.settings.trust import refuse_untrusted
 from ralph.store.folder import RunFolder, new_run_id
@@ -83,11 +83,12 @@ def prepare(
     story: StoredRun | None = None,
     deadline: Deadline | None = None,
     accept_settings: Callable[[str], bool] = lambda difference: False,
+    describe: Describe = last_answer,
 ) -> RunPlan:
     """Validate a request and return the plan for it. Raise a UserError for anything that cannot work.
 
     `deadline` limits the time for git. `accept_settings` gets the settings that changed during an earlier run, as a
-    diff, and returns whether the user accepts them.
+    diff, and returns whether the user accepts them. `describe` writes the text of a pull request.
     """
     settings, workspace, env = request.settings, Path(request.workspace), os.environ
     place = place or Place(home=workspace)
@@ -96,9 +97,9 @@ def prepare(
     refuse_unprovable(request, deadline)
     if story is None:  # a resumed run keeps the settings that it began with
         refuse_untrusted(workspace, env, accept_settings)
-    target = find_publish_target(request, require_git(workspace, deadline)) if request.pr else None
+    target = find_publish_target(request, require_git(workspace, deadline), describe) if request.pr else None
     validate_exams(settings, request.workspace)
-    refuse_unsendable(settings.notify)
+    _refuse_unsendable(settings.notify)
     if settings.sandbox.enabled:
         validate_sandbox(settings, request.workspace, env, is_in_process=make_agent is not None)
     rules = load_rules(settings.rules, rules, workspace)
@@ -122,3 +123,9 @@ def prepare(
         story=story,
         publish_to=target,
     )
+
+
+def _refuse_unsendable(targets: Sequence[str]) -> None:
+    """Raise if a notification could not be sent, because its program is not installed."""
+    if any("://" in target for target in targets) and find_spec("apprise") is None:
+        raise UserError("--notify with a URL needs Apprise", to_install("notify"))

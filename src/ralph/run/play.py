@@ -1,9 +1,8 @@
 """Play a run: open what its plan needs, run the loop, record how it ended. `play` lists these steps."""
 
 import os
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from ralph.process.signals import Deadline, Interrupt
 from ralph.run import request as requests
 from ralph.run.agents import CliAgent, workers
 from ralph.run.followups import clear_progress, tell_skipped_hook
-from ralph.run.notify import Notifier
 from ralph.run.parts import make_parts
 from ralph.run.plan import RunPlan
 from ralph.run.policy import Policy, explain_missing_claim, make_policy
@@ -34,7 +32,6 @@ from ralph.run.request import RunRequest
 from ralph.run.tuning import Tuning
 from ralph.settings import settings_files
 from ralph.settings.trust import SettingsWatch
-from ralph.show.report import write_report
 from ralph.store.folder import RunFolder, prepare, remember_red, workspace_lock
 from ralph.store.journal import Journal, StoredRun, load_run
 from ralph.store.mailbox import Mailbox, QuestionListener, obey_stop_request
@@ -54,6 +51,10 @@ HOST_KEYS = frozenset({
 })  # fmt: skip
 """Variables by which a program acts for the user at the host, or changes what a CI job does next: not for a run whose
 goal comes from an issue."""
+
+
+Follower = Callable[[Context], AbstractContextManager[events.TellAll]]
+"""Opens a listener for the time of a run."""
 
 
 class Played(Struct, frozen=True):
@@ -91,6 +92,7 @@ def play(
     plan: RunPlan,
     *,
     listeners: Sequence[events.TellAll] = (),
+    followers: Sequence[Follower] = (),
     sinks: Sequence[LineSink] = (),
     is_read: Callable[[], bool] = lambda: True,
     ticks: Sequence[Tick] = (),
@@ -100,8 +102,9 @@ def play(
 ) -> Played:
     """Play a run to its end, and record that end, even if it is a bug.
 
-    `listeners` get every event, `sinks` every line of the journal. While `is_read` returns False, listeners may miss
-    some of the agent's text. `ticks` are called from time to time while nothing happens.
+    `listeners` get every event, and so do those that `followers` open for the time of the run. `sinks` get every line
+    of the journal. While `is_read` returns False, listeners may miss some of the agent's text. `ticks` are called from
+    time to time while nothing happens.
     """
     with ExitStack() as stack:
         interrupt = interrupt or stack.enter_context(Interrupt())
@@ -124,7 +127,8 @@ def play(
             check_out = plan.place.check_out or partial(_create_worktree, plan)
             worktree = check_out(context, files.lock) if context.settings.worktree else None
             context = replace(context, root=Path(worktree.workspace)) if worktree else context
-            context = _listen(plan, context, registration, teller, ticks=ticks, stack=stack)
+            context = _listen(plan, context, registration, teller, ticks=ticks)
+            teller.subscribe(*(stack.enter_context(follow(context)) for follow in followers))
             context = _enter_sandbox(plan, context, stack)
             agent = plan.make_agent(context) if plan.make_agent else CliAgent(plan.agents, context)
             opened, run = _begin(plan, context, worktree, stack)
@@ -137,7 +141,6 @@ def play(
             run, stop = _run_loop(opened, parts, run)
             run = prove_run(run, stop, plan.request, parts=parts, context=context, trees=opened.trees)
             run, stop = _finish(opened, run, stop, watched)
-        _leave_report(files.folder)
         return Played(run, stop, worktree)
 
 
@@ -293,11 +296,10 @@ def _listen(
     teller: Teller,
     *,
     ticks: Sequence[Tick],
-    stack: ExitStack,
 ) -> Context:
     """Subscribe what else follows the run. Return the context with `tick`, which does what is due while nothing
     happens."""
-    settings, mailbox, interrupt = plan.request.settings, Mailbox(context.folder.path), context.interrupt
+    mailbox, interrupt = Mailbox(context.folder.path), context.interrupt
     root = (lambda: context.root) if plan.place.takes_questions else None
     questions = QuestionListener(mailbox, context.tell, root)
     questions.begin()
@@ -308,17 +310,6 @@ def _listen(
     # If the program around the run handles the signals, a request to stop comes by the mailbox.
     stops = [look_for_stop] if interrupt.ignores_signals else []
     teller.subscribe(questions.hear, *stops)
-    if settings.notify:
-        notifier = Notifier(
-            settings.notify,
-            Path(plan.request.workspace),
-            context.folder,
-            env=context.env,
-            tell=context.tell,
-            deadline=context.deadline,
-        )
-        stack.callback(notifier.close)
-        teller.subscribe(notifier)
     if problem := enlist(context.folder, os.environ):
         context.tell(events.Notice(problem, "info"))
     every: list[Tick] = [
@@ -469,12 +460,3 @@ def _tell_end(opened: OpenRun, run: Run, stop: Stop, verified: bool = False) -> 
             untouched = opened.trees.is_untouched()
             event = replace(event, worktree=worktree.path, branch=worktree.branch, untouched=untouched)
         opened.context.tell(event)
-
-
-def _leave_report(folder: RunFolder) -> None:
-    """Write the run's report. The outcome stays the same even if that fails: then the traceback goes to a file."""
-    try:
-        write_report(folder, os.environ)
-    except Exception:  # noqa: BLE001 - any bug
-        with suppress(UserError):
-            folder.write("report-error.txt", traceback.format_exc().encode("utf-8", "replace"))

@@ -2,6 +2,7 @@
 text. With `--pr=wait` the host's checks count as checks of the iteration."""
 
 import re
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,11 +18,11 @@ from ralph.forge.host import HostCheck, Hosted, HostError, PullRequest
 from ralph.git.client import Git, GitResult, user_environment
 from ralph.git.remote import push_refusal
 from ralph.history.feed import history_of
+from ralph.history.run_history import RunHistory
 from ralph.loop import Parts
 from ralph.process.program import Command
 from ralph.run.followups import commit_to_branch, make_runner
 from ralph.run.request import RunRequest
-from ralph.show.report import for_review
 from ralph.verdict.checks import check_finished
 from ralph.verdict.context import Context
 from ralph.verdict.trees import Trees
@@ -34,15 +35,25 @@ HOST_CHECKS = "the checks of the host"
 UNPUBLISHED = (Outcome.INTERRUPTED, Outcome.FATAL)
 
 
+Describe = Callable[[RunHistory, str], str]
+"""Returns the text of a pull request, as Markdown, from the history of the run and the agent's last answer."""
+
+
+def last_answer(history: RunHistory, answer: str) -> str:
+    """Return the agent's last answer: what the pull request of a caller without a report says."""
+    return answer
+
+
 class PublishTarget(Struct, frozen=True):
     """Where a run is published. `base` is the branch that its pull request is for."""
 
     hosted: Hosted
     base: str
     is_github: bool
+    describe: Describe
 
 
-def find_publish_target(request: RunRequest, repository: Git) -> PublishTarget:
+def find_publish_target(request: RunRequest, repository: Git, describe: Describe) -> PublishTarget:
     """Return where the run will be published. Raise a UserError if it cannot be published."""
     if request.pr != "draft" and not request.settings.verifies:
         hint = 'add a check, --check "CMD", or publish it as a draft: --pr=draft'
@@ -55,7 +66,7 @@ def find_publish_target(request: RunRequest, repository: Git) -> PublishTarget:
         )
     head = repository.try_run("symbolic-ref", "--short", "-q", "HEAD").out.decode("utf-8", "replace").strip()
     exists = head and repository.resolve(f"refs/remotes/{hosted.remote}/{head}")
-    return PublishTarget(hosted, head if exists else default or "main", is_github=bool(default))
+    return PublishTarget(hosted, head if exists else default or "main", is_github=bool(default), describe=describe)
 
 
 def _default_branch(hosted: Hosted) -> str:
@@ -79,6 +90,7 @@ class PullRequestPublisher:
     def __init__(self, request: RunRequest, target: PublishTarget, context: Context, trees: Trees) -> None:
         assert trees.worktree is not None
         self._request, self._base, self._is_github = request, target.base, target.is_github
+        self._describe = target.describe
         self._hosted = replace(target.hosted, deadline=context.deadline)
         self._context, self._trees, self._worktree = context, trees, trees.worktree
         self._known: PullRequest | None = None
@@ -191,7 +203,7 @@ class PullRequestPublisher:
         verified = stop is not None and stop.outcome is Outcome.DONE
         then = events.closing_events(run, stop, context.clock.elapsed(), 0, verified) if stop else []
         history = replace(history_of(context.folder, then=then), goal=clean(self._request.title))
-        report = for_review(history, run.last.turn.text if run.last else "")
+        report = self._describe(history, run.last.turn.text if run.last else "")
         # The host closes the issue when a pull request with these words is merged.
         path, mark, issue = self._request.issue.partition("#")
         closing = f"Closes {'' if path == self._hosted.path else path}#{issue}" if mark else ""

@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +16,6 @@ from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.core.text import one_line
-from ralph.errors import UserError, to_install
 from ralph.files import open_own
 from ralph.history.fold import Fold
 from ralph.history.run_history import RunHistory
@@ -58,12 +56,6 @@ def message_about(event: events.Event, history: RunHistory) -> Notification | No
         case events.Waiting() if event.limited:
             return Notification("limit", one_line(event.reason, 500))
     return None
-
-
-def refuse_unsendable(targets: Sequence[str]) -> None:
-    """Raise if a notification could not be sent, because its program is not installed."""
-    if any("://" in target for target in targets) and find_spec("apprise") is None:
-        raise UserError("--notify with a URL needs Apprise", to_install("notify"))
 
 
 class Notifier:
@@ -162,7 +154,7 @@ def argv_for(target: str, message: Notification, deadline: Deadline | None = Non
     if target == DESKTOP:
         return [own_program("notify-send", untrusted) or "notify-send", "--", message.title, message.body]
     if "://" in target:
-        return [sys.executable, "-P", "-m", "ralph.run.notify"]  # the URL holds a key: it comes on standard input
+        return [sys.executable, "-P", "-m", "ralph.show.notify"]  # the URL holds a key: it comes on standard input
     return ["/bin/sh", "-c", target]
 
 

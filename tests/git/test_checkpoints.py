@@ -11,7 +11,7 @@ from ralph.core.model import FileChange
 from ralph.errors import UserError
 from ralph.git.checkpoints import Checkpoints, changed_files, diff, patch
 from ralph.git.index import tree_of
-from ralph.process.lifecycle import CHUNK
+from ralph.process.pump import CHUNK
 from ralph.store.folder import RunFolder
 from ralph.verdict.context import Context
 from ralph.verdict.trees import GitTrees

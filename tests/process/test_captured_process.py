@@ -12,16 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from ralph.process.lifecycle import kill_running_commands
-from ralph.process.process import Process
+from ralph.process.own_process import OwnProcess, kill_running_commands
 from ralph.process.program import Command, open_input
 from ralph.process.signals import Cancelled, Deadline, Interrupt
 
 ENV = {"PATH": os.environ["PATH"]}
 
 
-def asked_program(script: str, stdin: bytes = b"", deadline: Deadline | None = None) -> Process:
-    return Process(Command(argv=("sh", "-c", script), env=ENV, stdin=stdin), deadline=deadline)
+def asked_program(script: str, stdin: bytes = b"", deadline: Deadline | None = None) -> OwnProcess:
+    return OwnProcess(Command(argv=("sh", "-c", script), env=ENV, stdin=stdin), deadline=deadline)
 
 
 @pytest.mark.parametrize("size", [0, 10, 65536, 65537, 3_000_000])
@@ -66,7 +65,7 @@ def test_a_long_stderr_does_not_block_the_program() -> None:
 
 
 def test_only_the_end_of_an_endless_stderr_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ralph.process.process.ERRORS_KEPT", 1 << 20)
+    monkeypatch.setattr("ralph.process.own_process.ERRORS_KEPT", 1 << 20)
     with asked_program("head -c 3000000 /dev/zero | tr '\\0' e >&2; echo last >&2") as flood:
         assert flood.output(60) == b""
     assert flood.error.endswith("elast\n")
@@ -75,7 +74,7 @@ def test_only_the_end_of_an_endless_stderr_is_kept(monkeypatch: pytest.MonkeyPat
 
 def test_a_missing_program_is_an_error() -> None:
     before = len(os.listdir("/dev/fd"))
-    with pytest.raises(FileNotFoundError), Process(Command(argv=("no-such-program",), env=ENV)):
+    with pytest.raises(FileNotFoundError), OwnProcess(Command(argv=("no-such-program",), env=ENV)):
         pass
     assert len(os.listdir("/dev/fd")) == before
 

@@ -18,8 +18,7 @@ from ralph.process import keeper as keeper_module
 from ralph.process import keeper_program
 from ralph.process.descendants import RunningProcess, can_signal, descendants_of
 from ralph.process.keeper import Ended, Exited, Keeper, KeeperLost
-from ralph.process.lifecycle import Limits
-from ralph.process.process import Process
+from ralph.process.kept_process import KeptProcess, Limits
 from ralph.process.program import Command
 from ralph.process.signals import Interrupt
 
@@ -47,7 +46,7 @@ def escape(request: pytest.FixtureRequest, mark) -> str:
 
 def test_processes_that_a_turn_leaves_are_killed(keeper: Keeper, shell, mark, escape: str) -> None:
     lines: list[bytes] = []
-    ended = Process(shell(f"{escape}\necho ready"), keeper=keeper, limits=QUICK).stream(lines.extend)
+    ended = KeptProcess(shell(f"{escape}\necho ready"), keeper=keeper, limits=QUICK).stream(lines.extend)
     assert lines == [b"ready"]
     assert (ended.code, ended.ended_by) == (0, "")
     assert mark.bearers() == []
@@ -55,7 +54,7 @@ def test_processes_that_a_turn_leaves_are_killed(keeper: Keeper, shell, mark, es
 
 def test_a_second_interrupt_kills_all_that_the_turn_started(keeper: Keeper, shell, mark, escape: str) -> None:
     with Interrupt(announce=lambda: None) as interrupt:
-        ended = Process(
+        ended = KeptProcess(
             shell(f"{escape}\necho ready; wait; sleep {mark.seconds}"), keeper=keeper, interrupt=interrupt, limits=QUICK
         ).stream(lambda _: interrupt.raise_to(2, "test"))
     assert ended.ended_by == "interrupt"
@@ -64,7 +63,9 @@ def test_a_second_interrupt_kills_all_that_the_turn_started(keeper: Keeper, shel
 
 def test_a_timeout_kills_all_that_the_turn_started(keeper: Keeper, shell, mark, escape: str) -> None:
     limits = Limits(turn=0.1, stop=0.2)
-    ended = Process(shell(f"{escape}\nwait; sleep {mark.seconds}"), keeper=keeper, limits=limits).stream(lambda _: None)
+    ended = KeptProcess(shell(f"{escape}\nwait; sleep {mark.seconds}"), keeper=keeper, limits=limits).stream(
+        lambda _: None
+    )
     assert ended.ended_by == "turn-timeout"
     assert mark.bearers() == []
 
@@ -74,11 +75,11 @@ def test_an_error_in_the_listener_kills_the_program_first(keeper: Keeper, shell,
         raise ValueError(line)
 
     with pytest.raises(ValueError, match="ready"):
-        Process(shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}"), keeper=keeper).stream(
-            refuse
-        )
+        KeptProcess(
+            shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}"), keeper=keeper
+        ).stream(refuse)
     assert mark.bearers() == []
-    assert Process(shell("exit 5"), keeper=keeper).stream(refuse).code == 5
+    assert KeptProcess(shell("exit 5"), keeper=keeper).stream(refuse).code == 5
 
 
 def test_an_error_in_on_start_kills_the_program(keeper: Keeper, shell, mark) -> None:
@@ -87,9 +88,9 @@ def test_an_error_in_on_start_kills_the_program(keeper: Keeper, shell, mark) -> 
 
     command = Command(argv=("sleep", mark.seconds), cwd="/", env={"PATH": os.environ["PATH"]})
     with pytest.raises(ValueError, match="while it starts"):
-        Process(command, keeper=keeper, on_start=refuse).stream(print)
+        KeptProcess(command, keeper=keeper, on_start=refuse).stream(print)
     assert mark.bearers() == []
-    assert Process(shell("exit 5"), keeper=keeper).stream(print).code == 5
+    assert KeptProcess(shell("exit 5"), keeper=keeper).stream(print).code == 5
 
 
 def _spawned(keeper: Keeper, command: Command) -> None:
@@ -161,17 +162,17 @@ def test_term_delay_lets_the_program_end_by_itself(keeper: Keeper, shell, tmp_pa
 def test_kept_children_outlive_the_turn_and_the_keeper(shell, mark) -> None:
     with Keeper.start() as keeper:
         keeping = shell(f"setsid sleep {mark.seconds} >/dev/null 2>&1 & sleep {mark.seconds} >/dev/null 2>&1 &")
-        ended = Process(keeping, keeper=keeper, keep_children=True).stream(print)
+        ended = KeptProcess(keeping, keeper=keeper, keep_children=True).stream(print)
         assert (ended.code, ended.leftovers) == (0, 0)
         assert len(mark.bearers()) == 2
-        Process(shell(f"sleep {mark.seconds} &"), keeper=keeper, limits=QUICK).stream(print)
+        KeptProcess(shell(f"sleep {mark.seconds} &"), keeper=keeper, limits=QUICK).stream(print)
         assert len(mark.bearers()) == 2
     assert len(mark.bearers()) == 2
 
 
 def test_no_children_are_kept_after_a_timeout(keeper: Keeper, shell, mark) -> None:
     command = shell(f"setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
-    Process(command, keeper=keeper, limits=Limits(turn=0.1, stop=0.2), keep_children=True).stream(print)
+    KeptProcess(command, keeper=keeper, limits=Limits(turn=0.1, stop=0.2), keep_children=True).stream(print)
     assert mark.bearers() == []
 
 
@@ -179,9 +180,9 @@ def test_when_the_keeper_is_killed_everything_that_it_started_is_killed(shell, m
     command = shell(f"setsid sleep {mark.seconds} & echo $PPID; exec sleep {mark.seconds}", RALPH_RUN_ID=mark.seconds)
     with Keeper.start() as keeper:
         with pytest.raises(UserError, match=r"was killed; ralph killed what it had started: [12] process"):
-            Process(command, keeper=keeper).stream(lambda lines: os.kill(int(lines[0]), signal.SIGKILL))
+            KeptProcess(command, keeper=keeper).stream(lambda lines: os.kill(int(lines[0]), signal.SIGKILL))
         assert mark.bearers() == []
-        assert Process(shell("exit 7"), keeper=keeper).stream(print).code == 7, "the new keeper works"
+        assert KeptProcess(shell("exit 7"), keeper=keeper).stream(print).code == 7, "the new keeper works"
 
 
 def test_the_agent_dies_with_the_keeper_by_the_kernel(mark) -> None:
@@ -222,7 +223,7 @@ def test_a_keeper_that_cannot_be_replaced_is_an_error(shell, monkeypatch: pytest
     with Keeper.start() as keeper:
         monkeypatch.setattr(keeper_module, "execute_keeper", refuse)
         with pytest.raises(UserError, match="cannot start a process"):
-            Process(shell("kill -9 $PPID; sleep 30"), keeper=keeper).stream(print)
+            KeptProcess(shell("kill -9 $PPID; sleep 30"), keeper=keeper).stream(print)
 
 
 def test_processes_that_cannot_be_killed_are_named(shell, mark, forked_keeper, monkeypatch) -> None:
@@ -230,7 +231,7 @@ def test_processes_that_cannot_be_killed_are_named(shell, mark, forked_keeper, m
     monkeypatch.setattr(keeper_program, "terminate", lambda processes, asked: None)
     monkeypatch.setattr(keeper_program, "KILL_TIMEOUT", 0.0)
     with Keeper.start() as keeper:
-        Process(shell(f"sleep {mark.seconds} &"), keeper=keeper, limits=Limits(leftovers=0.05)).stream(print)
+        KeptProcess(shell(f"sleep {mark.seconds} &"), keeper=keeper, limits=Limits(leftovers=0.05)).stream(print)
         assert list(keeper.survivors) == mark.bearers() != []
 
 
@@ -242,7 +243,7 @@ def test_processes_of_other_users_are_not_waited_for(shell, mark, forked_keeper,
     monkeypatch.setattr(keeper_program, "KILL_TIMEOUT", 10_000.0)
     monkeypatch.setattr(keeper_program, "SHUTDOWN_GRACE", 10_000.0)
     with Keeper.start() as keeper:
-        ended = Process(shell(f"sleep {mark.seconds} &"), keeper=keeper, limits=Limits(leftovers=10_000.0)).stream(
+        ended = KeptProcess(shell(f"sleep {mark.seconds} &"), keeper=keeper, limits=Limits(leftovers=10_000.0)).stream(
             print
         )
         assert list(keeper.survivors) == mark.bearers() != []
@@ -252,7 +253,7 @@ def test_processes_of_other_users_are_not_waited_for(shell, mark, forked_keeper,
 def test_in_a_foreign_program_only_marked_processes_of_a_killed_keeper_are_killed(shell, mark) -> None:
     with Keeper.start() as keeper, subprocess.Popen(["sleep", mark.seconds]) as theirs:
         with pytest.raises(UserError, match="was killed"):
-            Process(
+            KeptProcess(
                 shell(
                     f"setsid sleep {mark.seconds} & echo $PPID; exec sleep {mark.seconds}", RALPH_RUN_ID=mark.seconds
                 ),
@@ -270,7 +271,7 @@ def test_a_request_to_a_dead_keeper_is_an_error(keeper: Keeper, shell) -> None:
 
 def _pid_of(keeper: Keeper, shell) -> int:
     lines: list[bytes] = []
-    Process(shell("echo $PPID"), keeper=keeper).stream(lines.extend)
+    KeptProcess(shell("echo $PPID"), keeper=keeper).stream(lines.extend)
     return int(lines[0])
 
 
@@ -284,8 +285,7 @@ DRIVER = """
 import os, signal, sys
 from ralph.process.signals import Interrupt
 from ralph.process.keeper import Keeper
-from ralph.process.lifecycle import Limits
-from ralph.process.process import Process
+from ralph.process.kept_process import KeptProcess, Limits
 from ralph.process.program import Command
 
 keeper = Keeper.start()
@@ -299,7 +299,7 @@ env = {**os.environ, "TEST_MARK": os.environ["MARK"]}
 command = Command(argv=("/bin/sh", "-c", sys.argv[1]), cwd=os.getcwd(), env=env)
 with Interrupt() as interrupt:
     limits = Limits(grace=60, stop=0.2)
-    ended = Process(command, keeper=keeper, interrupt=interrupt, limits=limits).stream(on_lines)
+    ended = KeptProcess(command, keeper=keeper, interrupt=interrupt, limits=limits).stream(on_lines)
 print(ended.code, ended.ended_by, flush=True)
 """
 
@@ -415,12 +415,12 @@ def test_spared_processes_outlive_their_turn_but_not_the_keeper(shell, mark, tmp
     with Keeper.start() as keeper:
         keeper.spared = Noted(tmp_path)
         script = f"{spared} sleep {mark.seconds} & until [ -s spared ]; do :; done"
-        assert Process(shell(script), keeper=keeper, limits=QUICK).stream(print).code == 0
+        assert KeptProcess(shell(script), keeper=keeper, limits=QUICK).stream(print).code == 0
         (first,) = keeper.spared.pids()
         assert {first, *(one.pid for one in descendants_of(first))} == set(mark.bearers()), (
             "what is not spared is ended"
         )
-        ended = Process(shell("sleep 600"), keeper=keeper, limits=Limits(turn=0.1, stop=0.2)).stream(print)
+        ended = KeptProcess(shell("sleep 600"), keeper=keeper, limits=Limits(turn=0.1, stop=0.2)).stream(print)
         assert (ended.ended_by, mark.bearers() != []) == ("turn-timeout", True)
     assert mark.bearers() == []
 
@@ -428,13 +428,13 @@ def test_spared_processes_outlive_their_turn_but_not_the_keeper(shell, mark, tmp
 def test_a_background_process_gets_time_to_become_a_spared_one(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
     keeper.spared = Noted(tmp_path)
     script = f"sh -c 'sleep 1; echo $$ > spared; exec sleep {mark.seconds}' >/dev/null 2>&1 &"
-    ended = Process(shell(script), keeper=keeper).stream(print)
+    ended = KeptProcess(shell(script), keeper=keeper).stream(print)
     assert (ended.code, ended.leftovers, len(mark.bearers())) == (0, 0, 1), "it was given time to say who it is"
 
 
 def test_kept_children_of_an_earlier_turn_are_not_waited_for(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
     keeper.spared = Noted(tmp_path)
-    Process(shell(f"sleep {mark.seconds} >/dev/null 2>&1 &"), keeper=keeper, keep_children=True).stream(print)
+    KeptProcess(shell(f"sleep {mark.seconds} >/dev/null 2>&1 &"), keeper=keeper, keep_children=True).stream(print)
     assert mark.bearers() != []
     assert not keeper.is_unsettled(late=False)
 
@@ -442,15 +442,17 @@ def test_kept_children_of_an_earlier_turn_are_not_waited_for(keeper: Keeper, she
 def test_the_parent_of_a_spared_process_is_spared_too(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
     keeper.spared = Noted(tmp_path)
     spared = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}'; sleep {mark.seconds}"
-    ended = Process(shell(f"({spared}) >/dev/null 2>&1 & until [ -s spared ]; do :; done"), keeper=keeper).stream(print)
+    ended = KeptProcess(shell(f"({spared}) >/dev/null 2>&1 & until [ -s spared ]; do :; done"), keeper=keeper).stream(
+        print
+    )
     assert (ended.code, ended.leftovers, len(mark.bearers())) == (0, 0, 2)
     keeper.spared = None
-    Process(shell("true"), keeper=keeper, limits=QUICK).stream(print)
+    KeptProcess(shell("true"), keeper=keeper, limits=QUICK).stream(print)
     assert mark.bearers() == []
 
 
 def test_a_timeout_ends_the_turn_although_a_child_of_it_is_spared(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
     keeper.spared = Noted(tmp_path)
     script = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}'; sleep {mark.seconds}"
-    ended = Process(shell(script), keeper=keeper, limits=Limits(turn=3.0, stop=0.2)).stream(print)
+    ended = KeptProcess(shell(script), keeper=keeper, limits=Limits(turn=3.0, stop=0.2)).stream(print)
     assert (ended.ended_by, mark.bearers()) == ("turn-timeout", keeper.spared.pids())

@@ -7,8 +7,7 @@ import pytest
 
 from ralph.process import descendants, keeper_program
 from ralph.process.keeper import Keeper
-from ralph.process.lifecycle import Limits
-from ralph.process.process import Process
+from ralph.process.kept_process import KeptProcess, Limits
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def test_the_process_group_that_a_turn_leaves_is_killed(shell, mark, trap: str) 
     command = shell(f"{trap} sleep {mark.seconds} & sleep {mark.seconds} &")
     with Keeper.start() as keeper:
         for _ in range(2):
-            assert Process(command, keeper=keeper, limits=Limits(leftovers=0.2)).stream(print).code == 0
+            assert KeptProcess(command, keeper=keeper, limits=Limits(leftovers=0.2)).stream(print).code == 0
             assert mark.bearers() == []
 
 
@@ -32,9 +31,9 @@ def test_the_process_group_that_a_turn_leaves_is_killed(shell, mark, trap: str) 
 def test_kept_children_outlive_the_next_turn(shell, mark) -> None:
     command = shell(f"setsid sleep {mark.seconds} >/dev/null 2>&1 &", RALPH_KEEP_CHILDREN="1")
     with Keeper.start() as keeper:
-        Process(command, keeper=keeper, keep_children=True).stream(print)
+        KeptProcess(command, keeper=keeper, keep_children=True).stream(print)
         (kept,) = mark.bearers()
-        Process(shell(f"sleep {mark.seconds} &"), keeper=keeper).stream(print)
+        KeptProcess(shell(f"sleep {mark.seconds} &"), keeper=keeper).stream(print)
         assert mark.bearers() == [kept]
     assert mark.bearers() == [kept]
 
@@ -43,7 +42,7 @@ def test_kept_children_outlive_the_next_turn(shell, mark) -> None:
 def test_a_turn_that_takes_too_long_is_ended(shell, mark) -> None:
     command = shell(f"sleep {mark.seconds} & exec sleep {mark.seconds}")
     with Keeper.start() as keeper:
-        ended = Process(command, keeper=keeper, limits=Limits(turn=0.1)).stream(print)
+        ended = KeptProcess(command, keeper=keeper, limits=Limits(turn=0.1)).stream(print)
         assert (ended.code, ended.ended_by) == (-signal.SIGTERM, "turn-timeout")
         assert mark.bearers() == []
 
@@ -67,7 +66,7 @@ def test_a_turn_that_takes_too_long_is_ended_although_other_processes_are_spared
 
     with Keeper.start() as keeper:
         keeper.spared = Spared()
-        ended = Process(shell(f"exec sleep {mark.seconds}"), keeper=keeper, limits=Limits(turn=0.1)).stream(print)
+        ended = KeptProcess(shell(f"exec sleep {mark.seconds}"), keeper=keeper, limits=Limits(turn=0.1)).stream(print)
         assert (ended.code, ended.ended_by) == (-signal.SIGTERM, "turn-timeout")
         assert mark.bearers() == []
 
@@ -78,5 +77,5 @@ def test_the_process_group_is_killed_if_only_the_subreaper_is_missing(
 ) -> None:
     monkeypatch.setattr(keeper_program, "adopt_orphans", lambda *_: False)
     with Keeper.start() as keeper:
-        Process(shell(f"sleep {mark.seconds} &"), keeper=keeper, limits=Limits(leftovers=0.2)).stream(print)
+        KeptProcess(shell(f"sleep {mark.seconds} &"), keeper=keeper, limits=Limits(leftovers=0.2)).stream(print)
         assert mark.bearers() == []

@@ -13,8 +13,7 @@ import pytest
 
 from ralph.errors import UserError
 from ralph.process.keeper import Keeper
-from ralph.process.lifecycle import Limits
-from ralph.process.process import Process
+from ralph.process.kept_process import KeptProcess, Limits
 from ralph.process.program import Command
 from ralph.process.signals import Interrupt
 
@@ -38,7 +37,7 @@ def sandboxed(bubblewrap: str, tmp_path: Path, mark) -> Sandboxed:
 def test_programs_in_a_sandbox_get_sigterm_first(keeper: Keeper, sandboxed: Sandboxed, mark, tmp_path: Path) -> None:
     script = f"trap 'echo tidied > tidied; exit 3' TERM; echo up; sleep {mark.seconds} & wait"
     with Interrupt() as interrupt:
-        ended = Process(sandboxed(script), keeper=keeper, interrupt=interrupt).stream(
+        ended = KeptProcess(sandboxed(script), keeper=keeper, interrupt=interrupt).stream(
             lambda _: interrupt.raise_to(2, "test")
         )
     assert (tmp_path / "tidied").read_text() == "tidied\n"
@@ -49,7 +48,7 @@ def test_programs_in_a_sandbox_get_sigterm_first(keeper: Keeper, sandboxed: Sand
 def test_a_sandboxed_program_that_ignores_sigterm_is_killed(keeper: Keeper, sandboxed: Sandboxed, mark) -> None:
     script = f"trap '' TERM; setsid sh -c \"trap '' TERM; sleep {mark.seconds}\" & echo up; sleep {mark.seconds}"
     with Interrupt() as interrupt:
-        ended = Process(sandboxed(script), keeper=keeper, interrupt=interrupt, limits=Limits(stop=0.2)).stream(
+        ended = KeptProcess(sandboxed(script), keeper=keeper, interrupt=interrupt, limits=Limits(stop=0.2)).stream(
             lambda _: interrupt.raise_to(2, "test")
         )
     assert ended.ended_by == "interrupt"
@@ -57,7 +56,7 @@ def test_a_sandboxed_program_that_ignores_sigterm_is_killed(keeper: Keeper, sand
 
 
 def test_nothing_outlives_the_sandboxed_program(keeper: Keeper, sandboxed: Sandboxed, mark) -> None:
-    ended = Process(sandboxed(f"setsid nohup sleep {mark.seconds} >/dev/null 2>&1 & exit 7"), keeper=keeper).stream(
+    ended = KeptProcess(sandboxed(f"setsid nohup sleep {mark.seconds} >/dev/null 2>&1 & exit 7"), keeper=keeper).stream(
         lambda _: None
     )
     assert ended.code == 7
@@ -77,14 +76,14 @@ def test_killing_bubblewrap_kills_everything_inside(keeper: Keeper, sandboxed: S
         taken.append(time.monotonic() - began)
 
     script = f"for i in 1 2 3 4 5; do setsid sleep {mark.seconds} & done; echo up; exec sleep {mark.seconds}"
-    Process(sandboxed(script), keeper=keeper, on_start=box.append).stream(kill)
+    KeptProcess(sandboxed(script), keeper=keeper, on_start=box.append).stream(kill)
     assert taken[0] < 10.0
 
 
 def test_killing_the_keeper_kills_the_sandbox(sandboxed: Sandboxed, mark) -> None:
     with Keeper.start() as keeper:
         with pytest.raises(UserError, match="was killed"):
-            Process(
+            KeptProcess(
                 sandboxed(f"setsid sleep {mark.seconds} & sleep {mark.seconds}"),
                 keeper=keeper,
                 on_start=lambda _: os.kill(keeper.pid, signal.SIGKILL),
@@ -98,7 +97,7 @@ def test_killing_the_keeper_kills_the_sandbox(sandboxed: Sandboxed, mark) -> Non
 def test_a_signal_inside_a_sandbox_gives_a_negative_exit_code(
     keeper: Keeper, sandboxed: Sandboxed, script: str, code: int
 ) -> None:
-    assert Process(sandboxed(script), keeper=keeper).stream(lambda _: None).code == code
+    assert KeptProcess(sandboxed(script), keeper=keeper).stream(lambda _: None).code == code
 
 
 def test_descriptors_for_bubblewrap_follow_the_standard_three(keeper: Keeper, sandboxed: Sandboxed) -> None:
@@ -108,7 +107,7 @@ def test_descriptors_for_bubblewrap_follow_the_standard_three(keeper: Keeper, sa
     os.write(writer, b"hello\n")
     os.close(writer)
     lines: list[bytes] = []
-    Process(command, keeper=keeper).stream(lines.extend)
+    KeptProcess(command, keeper=keeper).stream(lines.extend)
     assert lines == [b"hello"]
     assert os.read(told, 1) == b""  # closed here, and there together with the sandbox
     os.close(told)
@@ -134,7 +133,7 @@ inside.bind("\\0ralph-inside"); inside.listen()
 print(reach("\\0ralph-test-{os.getpid()}"), reach("\\0ralph-inside"))
 """
         lines: list[bytes] = []
-        Process(sandboxed(script, (sys.executable, "-I", "-S", "-c")), keeper=keeper).stream(lines.extend)
+        KeptProcess(sandboxed(script, (sys.executable, "-I", "-S", "-c")), keeper=keeper).stream(lines.extend)
         assert lines == [b"refused reached"]
 
 
@@ -157,5 +156,5 @@ def test_the_session_keyring_of_the_user_is_not_visible_inside(
     lines: list[bytes] = []
     with Keeper.start() as keeper:
         code = KEYS.format(is_outside=False)
-        Process(sandboxed(code, (sys.executable, "-I", "-S", "-c")), keeper=keeper).stream(lines.extend)
+        KeptProcess(sandboxed(code, (sys.executable, "-I", "-S", "-c")), keeper=keeper).stream(lines.extend)
     assert lines == [b"nothing"]

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from ralph.process.keeper import Keeper
-from ralph.process.lifecycle import Limits
-from ralph.process.process import Process, ask_program
+from ralph.process.kept_process import KeptProcess, Limits, ask_program
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
 from ralph.process.signals import Interrupt
 from ralph.process.streams import LogFile
@@ -20,7 +19,7 @@ from ralph.process.streams import LogFile
 
 def lines_of(keeper: Keeper, command: Command) -> list[bytes]:
     lines: list[bytes] = []
-    Process(command, keeper=keeper).stream(lines.extend)
+    KeptProcess(command, keeper=keeper).stream(lines.extend)
     return lines
 
 
@@ -28,24 +27,24 @@ def test_stdout_stderr_and_exit_code_are_separate(keeper: Keeper, shell) -> None
     lines: list[bytes] = []
     started: list[int] = []
     script = "echo $$; echo two; echo oops >&2; printf three; exit 3"
-    ended = Process(shell(script), keeper=keeper, on_start=started.append).stream(lines.extend)
+    ended = KeptProcess(shell(script), keeper=keeper, on_start=started.append).stream(lines.extend)
     assert lines == [b"%d" % started[0], b"two", b"three"]
     assert (ended.code, ended.stderr, ended.ended_by, ended.leftovers) == (3, "oops\n", "", 0)
     assert 0 < ended.duration < 60
 
 
 def test_a_signal_gives_a_negative_exit_code(keeper: Keeper, shell) -> None:
-    assert Process(shell("kill -SEGV $$"), keeper=keeper).stream(print).code == -signal.SIGSEGV
+    assert KeptProcess(shell("kill -SEGV $$"), keeper=keeper).stream(print).code == -signal.SIGSEGV
 
 
 @pytest.mark.parametrize("prompt", [b"", b"one line", "é😀\r\n\0\xff".encode("latin-1", "replace"), b"x" * 5_000_000])
 def test_the_prompt_arrives_byte_for_byte_and_then_ends(keeper: Keeper, shell, tmp_path: Path, prompt: bytes) -> None:
-    Process(shell("cat > got; cat >> got", prompt), keeper=keeper).stream(print)
+    KeptProcess(shell("cat > got; cat >> got", prompt), keeper=keeper).stream(print)
     assert (tmp_path / "got").read_bytes() == prompt
 
 
 def test_a_prompt_may_stay_unread(keeper: Keeper, shell) -> None:
-    assert Process(shell("exit 0", b"x" * 5_000_000), keeper=keeper).stream(print).code == 0
+    assert KeptProcess(shell("exit 0", b"x" * 5_000_000), keeper=keeper).stream(print).code == 0
 
 
 def test_a_program_runs_in_its_folder_session_and_environment(keeper: Keeper, python, tmp_path) -> None:
@@ -72,7 +71,7 @@ def test_a_program_inherits_no_signal_mask_no_ignored_signal_and_no_descriptor(k
 
 def test_the_turn_ends_with_the_exit_and_not_with_the_output(keeper: Keeper, shell, mark) -> None:
     lines: list[bytes] = []
-    ended = Process(shell(f"sleep {mark.seconds} & echo out"), keeper=keeper).stream(lines.extend)
+    ended = KeptProcess(shell(f"sleep {mark.seconds} & echo out"), keeper=keeper).stream(lines.extend)
     assert (ended.code, ended.leftovers, lines) == (0, 1, [b"out"])
     assert ended.duration < 60
 
@@ -90,7 +89,7 @@ def test_a_full_pipe_is_read_after_the_exit(keeper: Keeper, python) -> None:
 
 
 def test_a_program_that_closes_its_output_is_waited_for(keeper: Keeper, shell, tmp_path: Path) -> None:
-    ended = Process(shell("exec >&- 2>&-; sleep 0.05; echo done > file; exit 2"), keeper=keeper).stream(print)
+    ended = KeptProcess(shell("exec >&- 2>&-; sleep 0.05; echo done > file; exit 2"), keeper=keeper).stream(print)
     assert ended.code == 2
     assert (tmp_path / "file").exists()
 
@@ -104,7 +103,7 @@ TIMEOUTS = {
 
 @pytest.mark.parametrize("reason", TIMEOUTS)
 def test_each_time_limit_ends_the_turn_and_is_named(keeper: Keeper, shell, mark, reason: str) -> None:
-    ended = Process(shell(f"exec sleep {mark.seconds}"), keeper=keeper, limits=TIMEOUTS[reason]).stream(print)
+    ended = KeptProcess(shell(f"exec sleep {mark.seconds}"), keeper=keeper, limits=TIMEOUTS[reason]).stream(print)
     assert (ended.code, ended.ended_by) == (-signal.SIGTERM, reason)
     assert mark.bearers() == []
 
@@ -112,14 +111,16 @@ def test_each_time_limit_ends_the_turn_and_is_named(keeper: Keeper, shell, mark,
 def test_the_limit_that_was_reached_first_is_named(keeper: Keeper, shell) -> None:
     """Both limits have passed by the time that ralph looks."""
     limits = Limits(turn=0.2, idle=0.1)
-    ended = Process(shell("sleep 3456"), keeper=keeper, limits=limits, on_start=lambda _: time.sleep(0.3)).stream(print)
+    ended = KeptProcess(shell("sleep 3456"), keeper=keeper, limits=limits, on_start=lambda _: time.sleep(0.3)).stream(
+        print
+    )
     assert ended.ended_by == "idle-timeout"
 
 
 def test_a_silent_program_is_ended_only_if_it_is_idle(keeper: Keeper, shell) -> None:
     answers = iter([False, False, True])
     how = {"limits": Limits(idle=0.05), "is_idle": lambda: next(answers)}
-    ended = Process(shell("sleep 3456"), keeper=keeper, **how).stream(print)
+    ended = KeptProcess(shell("sleep 3456"), keeper=keeper, **how).stream(print)
     assert (ended.ended_by, [*answers]) == ("idle-timeout", [])
     assert ended.duration >= 0.15
 
@@ -127,13 +128,13 @@ def test_a_silent_program_is_ended_only_if_it_is_idle(keeper: Keeper, shell) -> 
 @pytest.mark.parametrize("stream", [1, 2])
 def test_output_on_either_stream_restarts_the_idle_timeout(keeper: Keeper, shell, stream: int) -> None:
     script = f"for n in 1 2 3 4 5 6 7 8 9 10; do sleep 0.4; echo $n >&{stream}; done"
-    ended = Process(shell(script), keeper=keeper, limits=Limits(idle=3.5)).stream(lambda _: None)
+    ended = KeptProcess(shell(script), keeper=keeper, limits=Limits(idle=3.5)).stream(lambda _: None)
     assert (ended.code, ended.ended_by) == (0, "")
 
 
 def test_a_program_that_ignores_sigterm_is_killed(keeper: Keeper, shell, mark) -> None:
     with Interrupt(announce=lambda: None) as interrupt:
-        ended = Process(
+        ended = KeptProcess(
             shell(f"trap '' TERM; echo ready; exec sleep {mark.seconds}"),
             keeper=keeper,
             interrupt=interrupt,
@@ -151,7 +152,7 @@ def test_a_program_may_clean_up_on_sigterm(keeper: Keeper, shell, mark) -> None:
 
     script = f"trap 'kill $!; echo bye; exit 9' TERM; sleep {mark.seconds} & echo ready; wait"
     with Interrupt(announce=lambda: None) as interrupt:
-        ended = Process(shell(script), keeper=keeper, interrupt=interrupt).stream(on_lines)
+        ended = KeptProcess(shell(script), keeper=keeper, interrupt=interrupt).stream(on_lines)
     assert (ended.code, ended.ended_by, lines) == (9, "interrupt", [b"ready", b"bye"])
 
 
@@ -163,13 +164,15 @@ def test_the_first_interrupt_lets_the_program_finish(keeper: Keeper, shell, tmp_
         (tmp_path / "go").write_text("go\n")
 
     with Interrupt(announce=lambda: None) as interrupt:
-        ended = Process(shell("echo ready; read x < go; exit 6"), keeper=keeper, interrupt=interrupt).stream(on_lines)
+        ended = KeptProcess(shell("echo ready; read x < go; exit 6"), keeper=keeper, interrupt=interrupt).stream(
+            on_lines
+        )
     assert (ended.code, ended.ended_by) == (6, "")
 
 
 def test_the_time_to_finish_after_an_interrupt_is_limited(keeper: Keeper, shell, mark) -> None:
     with Interrupt(announce=lambda: None) as interrupt:
-        ended = Process(
+        ended = KeptProcess(
             shell(f"echo ready; exec sleep {mark.seconds}"),
             keeper=keeper,
             interrupt=interrupt,
@@ -183,7 +186,7 @@ def test_an_interrupt_that_came_before_the_start_counts(keeper: Keeper, shell, m
     with Interrupt(announce=lambda: None) as interrupt:
         interrupt.raise_to(2, "test")
         interrupt.acknowledge()
-        ended = Process(
+        ended = KeptProcess(
             shell(f"exec sleep {mark.seconds}"), keeper=keeper, interrupt=interrupt, limits=Limits(turn=20)
         ).stream(print)
     assert ended.ended_by == "interrupt"
@@ -199,7 +202,7 @@ def test_after_two_signals_the_rest_of_a_flood_is_not_parsed(keeper: Keeper, she
         time.sleep(0.05)
 
     with Interrupt() as interrupt, LogFile(str(tmp_path / "log")) as log:
-        ended = Process(shell("trap '' TERM; exec yes"), keeper=keeper, interrupt=interrupt).stream(
+        ended = KeptProcess(shell("trap '' TERM; exec yes"), keeper=keeper, interrupt=interrupt).stream(
             listen, stdout_log=log
         )
     assert ended.ended_by == "interrupt"
@@ -217,7 +220,7 @@ def test_tick_is_called_a_second_after_an_event_and_again_on_request(keeper: Kee
             (tmp_path / "go").write_text("go\n")
         return len(ticks) < 2
 
-    assert Process(shell("read x < go; exit 4"), keeper=keeper, tick=tick).stream(print).code == 4
+    assert KeptProcess(shell("read x < go; exit 4"), keeper=keeper, tick=tick).stream(print).code == 4
     assert ticks == [1, 1]
 
 
@@ -229,7 +232,7 @@ def test_a_due_tick_does_not_disturb_the_end_after_an_error(keeper: Keeper, shel
 
     script = f"trap '' TERM; echo x; sleep {mark.seconds}; sleep {mark.seconds}"
     with pytest.raises(ZeroDivisionError):
-        Process(shell(script), keeper=keeper, limits=Limits(stop=1.2), tick=lambda: True).stream(fail)
+        KeptProcess(shell(script), keeper=keeper, limits=Limits(stop=1.2), tick=lambda: True).stream(fail)
     assert not mark.bearers()
 
 
@@ -237,7 +240,9 @@ def test_nothing_wakes_up_while_the_program_is_silent(keeper: Keeper, shell) -> 
     ticks: list[int] = []
     woken: list[int] = []
     script = "sleep 2.5; echo something"
-    Process(shell(script), keeper=keeper, tick=lambda: bool(ticks.append(1))).stream(lambda _: woken.append(len(ticks)))
+    KeptProcess(shell(script), keeper=keeper, tick=lambda: bool(ticks.append(1))).stream(
+        lambda _: woken.append(len(ticks))
+    )
     assert woken in ([1], [0]), "on a busy machine both have come when somebody looks"
 
 
@@ -252,13 +257,13 @@ def test_a_nudge_wakes_a_sleeping_run(keeper: Keeper, shell, tmp_path: Path) -> 
 
     script = f"read x < first; kill -URG {os.getpid()}; read x < second; exit 4"
     with Interrupt(announce=lambda: None) as interrupt:
-        assert Process(shell(script), keeper=keeper, tick=tick, interrupt=interrupt).stream(print).code == 4
+        assert KeptProcess(shell(script), keeper=keeper, tick=tick, interrupt=interrupt).stream(print).code == 4
     assert (interrupt.level, doors) == (0, [])
 
 
 def test_both_streams_are_logged(keeper: Keeper, shell, tmp_path: Path) -> None:
     with LogFile(str(tmp_path / "out")) as out, LogFile(str(tmp_path / "err")) as err:
-        Process(shell("echo a; echo b >&2"), keeper=keeper).stream(lambda _: None, stdout_log=out, stderr_log=err)
+        KeptProcess(shell("echo a; echo b >&2"), keeper=keeper).stream(lambda _: None, stdout_log=out, stderr_log=err)
     assert (tmp_path / "out").read_bytes() == b"a\n"
     assert (tmp_path / "err").read_bytes() == b"b\n"
 
@@ -267,13 +272,15 @@ def test_the_logs_of_a_silent_program_exist_while_it_runs(keeper: Keeper, shell,
     paths = [tmp_path / "out", tmp_path / "err"]
     found: list[bool] = []
     with LogFile(str(paths[0])) as out, LogFile(str(paths[1])) as err:
-        process = Process(shell(":"), keeper=keeper, on_start=lambda _: found.extend(path.exists() for path in paths))
+        process = KeptProcess(
+            shell(":"), keeper=keeper, on_start=lambda _: found.extend(path.exists() for path in paths)
+        )
         process.stream(print, stdout_log=out, stderr_log=err)
     assert found == [True, True]
 
 
 def test_keys_in_stderr_are_redacted(keeper: Keeper, shell) -> None:
-    ended = Process(shell("echo ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789 >&2"), keeper=keeper).stream(print)
+    ended = KeptProcess(shell("echo ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789 >&2"), keeper=keeper).stream(print)
     assert ended.stderr == "[redacted]\n"
 
 
@@ -281,7 +288,7 @@ def test_a_hundred_turns_leave_no_descriptor_open(keeper: Keeper, shell) -> None
     def turn() -> tuple[int, int]:
         (pid,) = lines_of(keeper, shell("echo $PPID", b"prompt"))
         with pytest.raises(CannotStart):
-            Process(Command(argv=("/nowhere",), cwd="/", env={}), keeper=keeper).stream(print)
+            KeptProcess(Command(argv=("/nowhere",), cwd="/", env={}), keeper=keeper).stream(print)
         return len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{int(pid)}/fd"))
 
     gc.collect()  # descriptors of earlier tests
@@ -321,7 +328,7 @@ class TestPrograms:
     def test_a_missing_interpreter_is_named_as_the_reason(self, keeper: Keeper, tmp_path: Path) -> None:
         _script(tmp_path / "tool", "#!/nowhere/python\n")
         with pytest.raises(ProgramMissing, match="interpreter"):
-            Process(Command(argv=(str(tmp_path / "tool"),), cwd="/", env={}), keeper=keeper).stream(print)
+            KeptProcess(Command(argv=(str(tmp_path / "tool"),), cwd="/", env={}), keeper=keeper).stream(print)
 
     def test_a_script_without_a_shebang_is_run_by_the_shell(self, keeper: Keeper, tmp_path: Path) -> None:
         _script(tmp_path / "tool", 'echo "$0" "$1"\n')
@@ -339,9 +346,9 @@ class TestPrograms:
     )
     def test_a_refused_start_is_explained(self, keeper: Keeper, argv, cwd: str, reason: str) -> None:
         with pytest.raises(CannotStart, match=reason):
-            Process(Command(argv=argv, cwd=cwd, env={"PATH": os.environ["PATH"]}), keeper=keeper).stream(print)
+            KeptProcess(Command(argv=argv, cwd=cwd, env={"PATH": os.environ["PATH"]}), keeper=keeper).stream(print)
         assert (
-            Process(Command(argv=("false",), cwd="/", env={"PATH": os.environ["PATH"]}), keeper=keeper)
+            KeptProcess(Command(argv=("false",), cwd="/", env={"PATH": os.environ["PATH"]}), keeper=keeper)
             .stream(print)
             .code
             == 1
@@ -351,7 +358,7 @@ class TestPrograms:
 class TestCommands:
     def test_stdout_and_stderr_are_captured_in_order(self, keeper: Keeper, shell, tmp_path: Path) -> None:
         with LogFile(str(tmp_path / "log")) as log:
-            output = Process(shell("echo a; echo b >&2; echo c; exit 1"), keeper=keeper).capture(
+            output = KeptProcess(shell("echo a; echo b >&2; echo c; exit 1"), keeper=keeper).capture(
                 head=100, tail=100, log=log
             )
         assert (output.exit.code, output.head, output.tail, output.cut) == (1, "a\nb\nc\n", "a\nb\nc\n", False)
@@ -374,15 +381,17 @@ class TestCommands:
     def test_head_and_tail_count_visible_characters(
         self, keeper: Keeper, shell, text: str, head: int, tail: int, expected: tuple[str, str, bool]
     ) -> None:
-        output = Process(shell("cat", text.encode()), keeper=keeper).capture(head=head, tail=tail)
+        output = KeptProcess(shell("cat", text.encode()), keeper=keeper).capture(head=head, tail=tail)
         assert (output.head, output.tail, output.cut) == expected
 
     def test_invalid_utf8_is_replaced(self, keeper: Keeper, shell) -> None:
-        assert Process(shell("cat", b"a\xff\xfeb"), keeper=keeper).capture(head=10, tail=10).head == "a\ufffd\ufffdb"
+        assert (
+            KeptProcess(shell("cat", b"a\xff\xfeb"), keeper=keeper).capture(head=10, tail=10).head == "a\ufffd\ufffdb"
+        )
 
     def test_output_before_a_timeout_is_kept(self, keeper: Keeper, shell, mark) -> None:
         command = shell(f"echo started; setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
-        output = Process(command, keeper=keeper, limits=Limits(turn=3.0)).capture(head=100, tail=100)
+        output = KeptProcess(command, keeper=keeper, limits=Limits(turn=3.0)).capture(head=100, tail=100)
         assert (output.exit.ended_by, output.head) == ("turn-timeout", "started\n")
         assert mark.bearers() == []
 
@@ -396,7 +405,7 @@ FLOOD = """
 import os, resource, sys
 from ralph.process.keeper import Keeper
 from ralph.process.streams import LogFile
-from ralph.process.process import Process
+from ralph.process.kept_process import KeptProcess
 from ralph.process.program import Command
 
 keeper = Keeper.start()
@@ -409,10 +418,10 @@ with LogFile("log", 8 << 20) as log:
         def on_lines(lines):
             seen[0] += len(lines)
             seen[1] = max(seen[1], *map(len, lines))
-        Process(command, keeper=keeper).stream(on_lines, stdout_log=log)
+        KeptProcess(command, keeper=keeper).stream(on_lines, stdout_log=log)
         print(*seen)
     else:
-        output = Process(command, keeper=keeper).capture(head=5000, tail=2000, log=log)
+        output = KeptProcess(command, keeper=keeper).capture(head=5000, tail=2000, log=log)
         print(len(output.head), len(output.tail))
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, os.stat("log").st_size)
 """
@@ -457,7 +466,7 @@ def test_ask_program_limits_the_output(keeper: Keeper, tmp_path: Path) -> None:
 def test_ask_program_kills_a_program_that_hangs(
     keeper: Keeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ralph.process.process.ASK_TIMEOUT", 0.3)
+    monkeypatch.setattr("ralph.process.kept_process.ASK_TIMEOUT", 0.3)
     os.mkfifo(tmp_path / "alive")
     reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
     command = ("sh", "-c", "(setsid sleep 600 > alive) & sleep 600 > alive")

@@ -11,7 +11,7 @@ import pytest
 
 from ralph.errors import UserError
 from ralph.process.keeper import Keeper
-from ralph.process.process import Process
+from ralph.process.kept_process import KeptProcess
 from ralph.process.program import Command
 from ralph.sandbox import mounts, network
 from ralph.sandbox.network import PORT, Network, Reachable, parse_host
@@ -121,7 +121,7 @@ def inside(bubblewrap: str, keeper: Keeper, tmp_path: Path) -> Iterator[Callable
             command = Command(
                 argv=(*argv, sys.executable, "-I", "-c", script), cwd="/", env=env, sandboxed=True, fds=net.attach()
             )
-            return Process(command, keeper=keeper).capture(head=4000, tail=0).head
+            return KeptProcess(command, keeper=keeper).capture(head=4000, tail=0).head
 
         return run
 

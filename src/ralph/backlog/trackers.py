@@ -19,7 +19,7 @@ from ralph.errors import UNREADABLE, UserError
 from ralph.files import MOST_BYTES
 from ralph.forge.host import issue_goal, readable
 from ralph.git.client import user_environment
-from ralph.process.process import Process
+from ralph.process.own_process import OwnProcess
 from ralph.process.program import Command, own_program
 from ralph.process.signals import Deadline
 
@@ -43,7 +43,7 @@ class Tracker(Struct, frozen=True):
             raise UserError(f"{self.program} is not installed", self.hint)
         try:
             command = Command(argv=self.command(query), env=user_environment(), cwd=workspace)
-            with Process(command) as process:
+            with OwnProcess(command) as process:
                 answer = process.output(QUERY_TIMEOUT, latest=MOST_BYTES)
         except TimeoutError:
             raise UserError(f"{self.program} did not answer within {QUERY_TIMEOUT:.0f} seconds", "try again") from None
@@ -145,7 +145,7 @@ def close_bead(key: str, commit: str, workspace: str, deadline: Deadline | None 
     try:
         words = ("bd", "close", key, "--reason", f"merged as {commit[:12]}")
         command = Command(argv=words, env=user_environment(), cwd=workspace)
-        with Process(command, deadline=deadline) as process:
+        with OwnProcess(command, deadline=deadline) as process:
             process.output(QUERY_TIMEOUT, latest=MOST_BYTES)
     except OSError:  # bd is not installed, or does not answer
         return f"bd did not close {key}"

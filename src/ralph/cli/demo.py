@@ -14,7 +14,7 @@ from ralph.errors import UserError
 from ralph.files import DEMO, DEMO_EXAM
 from ralph.git.client import GitPolicy, is_installed
 from ralph.options.option import Option
-from ralph.process.process import Process
+from ralph.process.own_process import OwnProcess
 from ralph.process.program import Command
 
 CART = '''"""Totals of a shopping cart."""
@@ -166,7 +166,7 @@ def _make_repository(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text)
     git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
     for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A small program")):
-        with Process(Command(argv=(*git, *made), env=os.environ)) as process:
+        with OwnProcess(Command(argv=(*git, *made), env=os.environ)) as process:
             process.output(GitPolicy.OWN.value)
         if process.code:
             raise UserError(

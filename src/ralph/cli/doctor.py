@@ -27,7 +27,7 @@ from ralph.git import client as git
 from ralph.options.option import Option
 from ralph.process.descendants import MARK
 from ralph.process.keeper import Keeper
-from ralph.process.process import ASK_TIMEOUT, ask_program
+from ralph.process.kept_process import ASK_TIMEOUT, ask_program
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
 from ralph.run.agents import choices, duties, workers
 from ralph.sandbox.discovery import SandboxRequest

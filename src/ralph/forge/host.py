@@ -20,7 +20,7 @@ from ralph.core.text import clean, one_line, tail
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import MOST_BYTES
 from ralph.git.client import Git, user_environment
-from ralph.process.process import Process
+from ralph.process.own_process import OwnProcess
 from ralph.process.program import Command
 from ralph.process.signals import Cancelled, Deadline
 
@@ -73,7 +73,7 @@ class Hosted(Struct, frozen=True):
         words += ("--input", "-") if body is not None else ()
         try:
             command = Command(argv=words, env=user_environment(self.deadline) | quiet, stdin=stdin)
-            with Process(command, deadline=self.deadline) as process:
+            with OwnProcess(command, deadline=self.deadline) as process:
                 answer = process.output(REQUEST_TIMEOUT, latest=MOST_BYTES)
         except FileNotFoundError:
             raise HostError("gh is not installed", INSTALL) from None

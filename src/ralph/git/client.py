@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ralph.core.text import head, short
 from ralph.errors import UserError
 from ralph.files import make_folder, read_given, replace_file, state_folder, temporary_folder, write_file
-from ralph.process.process import Process
+from ralph.process.own_process import OwnProcess
 from ralph.process.program import Command, own_program, search_path
 from ralph.process.signals import Cancelled, Deadline
 from ralph.store.folder import report_write_errors
@@ -157,7 +157,7 @@ class Git(Struct, frozen=True, kw_only=True):
         raise git_error(args, result)
 
     @contextmanager
-    def stream(self, *args: str, stdin: bytes = b"", env: Env = None) -> Iterator[Process]:
+    def stream(self, *args: str, stdin: bytes = b"", env: Env = None) -> Iterator[OwnProcess]:
         """Start git; it is killed if the caller leaves before reading all output."""
         settings: tuple[str, ...] = PINNED_SETTINGS
         pinned = {"GIT_DIR": self.git_dir, "GIT_WORK_TREE": self.root, "GIT_NO_REPLACE_OBJECTS": "1"}
@@ -167,7 +167,7 @@ class Git(Struct, frozen=True, kw_only=True):
         environment = user | {"LC_ALL": "C.UTF-8"} | pinned | dict(self.env) | dict(env or {})
         command = Command(argv=("git", "-C", self.root, *settings, *args), env=environment, stdin=stdin)
         try:
-            with Process(command, deadline=self.deadline) as process:
+            with OwnProcess(command, deadline=self.deadline) as process:
                 yield process
         except Cancelled as error:
             raise GitError(f"git {_command(args)} was cut off: {error}") from None

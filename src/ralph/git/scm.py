@@ -17,7 +17,7 @@ from ralph.errors import UserError
 from ralph.files import read_given
 from ralph.git.client import Env, Git, find_git, git_at, git_error, require_git, user_environment
 from ralph.git.index import MAX_INDEX, files_in, folders_to, new_repositories
-from ralph.process.process import Process
+from ralph.process.own_process import OwnProcess
 from ralph.process.program import Command
 from ralph.process.signals import Cancelled, Deadline
 
@@ -59,7 +59,7 @@ def run_unattended(command: Command, deadline: Deadline | None = None) -> Comman
     """Run a command without a keeper, because it does not belong to a run. It cannot prompt."""
     name = command.argv[0]
     try:
-        with Process(command, deadline=deadline) as process:
+        with OwnProcess(command, deadline=deadline) as process:
             out = process.output(TASK_TIMEOUT, latest=4 * MAX_OUTPUT)
     except Cancelled as cut:
         return CommandResult(STOPPED, f"{name} was cut off: {cut}")

@@ -82,6 +82,7 @@ class Interrupt:
             signal.signal(signal.SIGCHLD, self._chld_before)
         os.close(self._reader)
         os.close(self._writer)
+        self._reader = self._writer = -1  # the numbers will belong to other files
 
     @property
     def level(self) -> int:

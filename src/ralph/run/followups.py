@@ -19,8 +19,7 @@ from ralph.git.scm import CommandResult, Runner
 from ralph.git.worktrees import Worktree, commit_all
 from ralph.loop import Agent
 from ralph.process.descendants import MARK
-from ralph.process.lifecycle import Limits
-from ralph.process.process import Process
+from ralph.process.kept_process import KeptProcess, Limits
 from ralph.process.program import CannotStart, Command, own_program
 from ralph.run.workspace import LocalWorkspace
 from ralph.settings import Scm
@@ -236,7 +235,7 @@ def make_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
             command = replace(command, argv=(program, *without_hooks, *words[1:]))
         timeout = min(scm.TASK_TIMEOUT, max(context.clock.time_left(), MIN_COMMIT_TIME))
         try:
-            process = Process(
+            process = KeptProcess(
                 command,
                 keeper=context.keeper,
                 limits=Limits(turn=timeout, grace=settings.grace),  # even if the run's time is over

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import acquire_lock, names_in, open_file, remove_tree
 from ralph.process.keeper import PACKAGE_ROOT, Keeper, KeeperLost
-from ralph.process.lifecycle import Limits
-from ralph.process.process import Process
+from ralph.process.kept_process import KeptProcess, Limits
 from ralph.process.program import Command, find_program
 from ralph.sandbox import network
 from ralph.sandbox.discovery import SandboxRequest, find_view, read_start, refresh_view
@@ -241,7 +240,7 @@ def _probe(sandbox: Sandbox, canary: str, request: SandboxRequest, keeper: Keepe
         file.write(_UNTOUCHED)
     command = Command(argv=("/bin/sh", "-c", _PROBE, "sh", canary), cwd=request.workspace, env=request.env)
     for _ in range(2):  # a socket may disappear just before it is blanked out
-        probe = Process(sandbox.command(command), keeper=keeper, limits=Limits(turn=_PROBE_TIMEOUT))
+        probe = KeptProcess(sandbox.command(command), keeper=keeper, limits=Limits(turn=_PROBE_TIMEOUT))
         output = probe.capture(head=4000, tail=0)
         if not output.head.startswith("bwrap: Can't "):
             break
@@ -320,7 +319,7 @@ def without_network(command: Command, read_only: str, keeper: Keeper) -> Command
     mounts = ("--dev-bind", "/", "/", "--ro-bind", read_only, read_only, "--bind", command.cwd, command.cwd)
     start = (bubblewrap, "--unshare-net", "--die-with-parent", *mounts, "--chdir", command.cwd, "--")
     probe = replace(command, argv=(*start, "/bin/sh", "-c", "echo inside"))
-    output = Process(probe, keeper=keeper, limits=Limits(turn=_PROBE_TIMEOUT)).capture(head=100, tail=0)
+    output = KeptProcess(probe, keeper=keeper, limits=Limits(turn=_PROBE_TIMEOUT)).capture(head=100, tail=0)
     if output.head != "inside\n":
         return command
     program = find_program(command.argv[0], command.env, os.path.realpath(command.cwd))

@@ -16,8 +16,7 @@ from ralph.errors import UserError
 from ralph.loop import Parts, Workspace
 from ralph.process.descendants import MARK, is_living, kill_run
 from ralph.process.keeper import Keeper
-from ralph.process.lifecycle import Limits
-from ralph.process.process import Process
+from ralph.process.kept_process import KeptProcess, Limits
 from ralph.process.program import Command
 from ralph.process.signals import Interrupt
 from ralph.run.agents import CliAgent
@@ -298,7 +297,7 @@ def end_children(keeper: Keeper, interrupt: Interrupt, run_id: str) -> None:
     nothing = Command(argv=("/bin/sh", "-c", ":"), env={MARK: run_id}, cwd="/")
     limits = Limits(leftovers=CHILD_GRACE)
     with suppress(UserError):  # their keeper was killed: what it had started is dead
-        Process(nothing, keeper=keeper, limits=limits, interrupt=interrupt).capture(head=0, tail=0)
+        KeptProcess(nothing, keeper=keeper, limits=limits, interrupt=interrupt).capture(head=0, tail=0)
 
 
 def _explain(task: TaskFolder, prompt: str, done: str) -> str:

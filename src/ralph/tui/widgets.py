@@ -16,7 +16,7 @@ from textual.worker import Worker, get_current_worker
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.history.evidence import Patch, patch_of
-from ralph.process.lifecycle import kill_running_commands
+from ralph.process.own_process import kill_running_commands
 from ralph.show.outlet import Style
 from ralph.show.words import cut, nickname
 from ralph.store.register import Listed

@@ -16,7 +16,7 @@ from ralph.core.text import listed, one_line
 from ralph.errors import UserError
 from ralph.files import read_given
 from ralph.git.client import Git
-from ralph.process.process import Output
+from ralph.process.kept_process import Output
 from ralph.process.program import CannotStart, Command
 from ralph.sandbox.discovery import resolve_paths
 from ralph.sandbox.mounts import is_inside

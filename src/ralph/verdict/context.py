@@ -13,8 +13,7 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.files import StrPath
 from ralph.process.descendants import KEPT_MARK, MARK
 from ralph.process.keeper import Keeper
-from ralph.process.lifecycle import Limits
-from ralph.process.process import Process
+from ralph.process.kept_process import KeptProcess, Limits
 from ralph.process.program import Command
 from ralph.process.signals import Deadline, Interrupt
 from ralph.process.streams import LogFile
@@ -100,12 +99,12 @@ class Context(Struct, frozen=True, kw_only=True):
         *,
         timeout: float | None = None,
         idle: float | None = None,
-        on_start: Callable[[int], None] | None = None,
+        on_start: Callable[[int], None] = lambda _: None,
         is_idle: Callable[[], bool] = lambda: True,
-    ) -> Process:
+    ) -> KeptProcess:
         """Return a process that is ended when the run is interrupted or its time is over."""
         left = None if self.clock.max_time is None else self.clock.time_left()
-        return Process(
+        return KeptProcess(
             command,
             keeper=self.keeper,
             limits=Limits(turn=timeout or None, idle=idle or None, total=left, grace=self.settings.grace),

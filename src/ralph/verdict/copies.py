@@ -18,7 +18,7 @@ from ralph.git.client import Git
 from ralph.git.worktrees import Worktree, check_out
 from ralph.process.descendants import MARK
 from ralph.process.keeper import Keeper
-from ralph.process.process import Process
+from ralph.process.kept_process import KeptProcess
 from ralph.process.program import Command
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder
@@ -62,7 +62,7 @@ def fill_worktree(worktree: Worktree, context: Context) -> None:
         return
     command = Command(argv=("sh", "-c", setup), cwd=worktree.workspace, env={**context.env, MARK: context.folder.id})
     with open_check_sandbox(replace(context, root=Path(worktree.workspace))) as inside:
-        process = Process(inside.sandboxed(command), keeper=context.keeper, interrupt=context.interrupt)
+        process = KeptProcess(inside.sandboxed(command), keeper=context.keeper, interrupt=context.interrupt)
         output = process.capture(head=0, tail=MAX_OUTPUT)
     if output.exit.code or output.exit.ended_by:
         reason = tail(output.tail.strip(), 500, "…") or output.exit.ended_by or f"exit code {output.exit.code}"

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ralph.errors import UserError
 from ralph.process.descendants import MARK, own_start
-from ralph.process.lifecycle import kill_running_commands
+from ralph.process.own_process import kill_running_commands
 from ralph.store.serving import LINK_LIFETIME, Remembered, RunningServer, ServerFolder, running_servers
 from ralph.web.access import HOST, LEVELS, Access, BrowserSession
 from ralph.web.application import WebApp

@@ -45,6 +45,17 @@ def test_each_signal_raises_the_level(signals: list[signal.Signals], level: int)
     assert announced == ["once"] * bool(signals)
 
 
+def test_a_request_after_its_end_is_not_written_to_a_file_that_was_opened_since() -> None:
+    with Interrupt() as interrupt:
+        pass
+    reader, writer = os.pipe()  # has the numbers of the interrupt's own pipe
+    interrupt.raise_to(2, "a request")
+    os.close(writer)
+    assert os.read(reader, 10) == b""
+    os.close(reader)
+    assert interrupt.level == 2
+
+
 def test_a_signal_during_the_handler_of_another_is_counted() -> None:
     """A backlog passes two Ctrl-C on to its loops at once; one of them used to be lost."""
     instants = 0

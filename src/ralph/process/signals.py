@@ -147,7 +147,8 @@ class Interrupt:
         if level > self.level:
             self._requests.append((0, level))
             self.reason = reason
-            os.write(self._writer, b"\0")
+            if self._writer >= 0:
+                os.write(self._writer, b"\0")
 
     def fileno(self) -> int:
         """Readable when the level may have changed since `acknowledge`."""

@@ -535,6 +535,10 @@ def test_ps_show_logs_diff_and_report_know_a_backlog(works: Works) -> None:
     listed = works.run("ps", "-a").stdout
     assert "1/2 merged" in listed
     assert "task T1 of work" in listed
+    objects = map(json.loads, works.run("ps", "-a", "--json").stdout.splitlines())
+    (backlog,) = [row for row in objects if row["kind"] == "work"]
+    assert [backlog[name] for name in ("state", "tasks", "merged", "parked", "blocked")] == ["parked", 2, 1, 1, 0]
+    assert not backlog.keys() & {"checks", "checks_passed", "finished", "iteration", "max_iterations"}
     shown = works.run("show").stdout
     assert "needs you: bad1: done, but it changed nothing" in shown
     assert "T1: merged as" in works.run("logs").stdout

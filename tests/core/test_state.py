@@ -1,11 +1,12 @@
 """The summary of a run depends only on its events."""
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from ralph.core import events as e
 from ralph.core.model import Check, Iteration, PersonNote, Turn, Usage
-from ralph.core.state import Activity, RunSummary, after
+from ralph.core.state import Activity, BacklogSummary, RunSummary, after, decode_summary
 
 STARTED = e.RunStarted(
     goal="the\ngoal",
@@ -42,6 +43,14 @@ def test_an_iteration_counts_checks_and_money() -> None:
     facts = told(STARTED, e.IterationFinished(1, FIRST), e.TurnNotCounted(Turn(text="", usage=Usage(cost_usd=0.25))))
     assert (facts.finished, facts.checks_passed, facts.checks) == (1, 1, 2)
     assert (facts.cost_usd, facts.tokens) == (0.75, 15)
+
+
+def test_the_summary_of_a_backlog_is_read_back_even_if_an_older_ralph_stored_its_tasks_as_checks() -> None:
+    backlog = BacklogSummary(run="r", tasks=3, merged=1, parked=1, outcome="parked")
+    assert decode_summary(msgspec.json.encode(backlog)) == backlog
+    older = {"run": "r", "kind": "work", "checks": 3, "checks_passed": 1, "outcome": "parked"}
+    assert decode_summary(msgspec.json.encode(older)) == BacklogSummary(run="r", tasks=3, merged=1, outcome="parked")
+    assert decode_summary(b'{"run": "r", "checks": 3}') == RunSummary(run="r", checks=3)
 
 
 @pytest.mark.parametrize("end", [e.AgentStarted("claude"), e.Continued(3.0)])

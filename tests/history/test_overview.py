@@ -15,7 +15,9 @@ ASKED = Mail(questions=(Question("q", "Which?"),))
 
 
 def now(facts: RunSummary, alive: bool = True, mail: Mail | None = None) -> RunNow:
-    return run_now(Listed("r", "/w/.ralph/runs/r", facts, alive), NOW, mail or Mail())
+    present = run_now(Listed("r", "/w/.ralph/runs/r", facts, alive), NOW, mail or Mail())
+    assert isinstance(present, RunNow)
+    return present
 
 
 @pytest.mark.parametrize(

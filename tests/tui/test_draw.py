@@ -2,9 +2,9 @@ import pytest
 
 from ralph.core.events import TodoItem
 from ralph.core.model import PersonNote, Question, Usage
-from ralph.core.state import RunSummary
+from ralph.core.state import BacklogSummary, RunSummary
 from ralph.history.fold import Fold
-from ralph.history.overview import RunNow, run_now
+from ralph.history.overview import Now, run_now
 from ralph.history.run_history import CheckResult, PastIteration
 from ralph.show.outlet import GLYPHS, Marks, Style
 from ralph.show.words import width
@@ -34,7 +34,7 @@ def result(name: str, passed: bool, seconds: float) -> CheckResult:
     return CheckResult(name=name, passed=passed, seconds=seconds)
 
 
-def run(alive: bool = True, mail: Mail | None = None, **facts: object) -> RunNow:
+def run(alive: bool = True, mail: Mail | None = None, **facts: object) -> Now:
     known = {
         "goal": "Fix it",
         "workspace": "/home/me/shop",
@@ -127,14 +127,18 @@ def test_the_head_shows_yolo_and_sandbox(columns: int, plain: Style) -> None:
 
 def test_a_backlog_shows_how_many_tasks_are_merged_parked_and_blocked(plain: Style) -> None:
     facts = {
-        "kind": "work",
+        "run": "20260101-120000-k3fa",
+        "workspace": "/home/me/shop",
         "goal": "work off TASKS.md",
-        "agent": "",
-        "checks": 12,
-        "checks_passed": 10,
-        "max_iterations": None,
+        "branch": "ralph/k3fa/merged",
+        "began": NOW - 100,
+        "tasks": 12,
+        "merged": 10,
+        "outcome": "parked",
+        "doing": "10 landed, 1 parked, 1 blocked",
+        "seconds": 65.0,
     }
-    ended = run(False, **facts, outcome="parked", doing="10 landed, 1 parked, 1 blocked", seconds=65.0)
+    ended = run_now(Listed("20260101-120000-k3fa", "/x", BacklogSummary(**facts), False), NOW, Mail())  # type: ignore[arg-type]
     assert draw.run_rows(ended, 24, plain, is_tall=True, here="/home/me/shop")[0] == "✗ k3fa parked      10/12"
     assert draw.head(ended, NOW, 70, plain) == [
         "✗ k3fa parked · 10/12 merged · 1m5s",
@@ -145,15 +149,16 @@ def test_a_backlog_shows_how_many_tasks_are_merged_parked_and_blocked(plain: Sty
 
 def test_a_backlog_is_listed_above_its_tasks() -> None:
     def listed(name: str, alive: bool = False, **facts: str) -> Listed:
-        return Listed(name, "/x", RunSummary(run=name, **facts), alive)
+        summary = BacklogSummary(run=name) if name.endswith("-work") else RunSummary(run=name, **facts)
+        return Listed(name, "/x", summary, alive)
 
     runs = [
-        listed("1-work", kind="work"),
+        listed("1-work"),
         listed("2-other"),
         listed("3-item", work="1-work"),
         listed("4-item", work="1-work", alive=True),
         listed("5-lost", work="0-gone"),
-        listed("6-work", kind="work", alive=True),
+        listed("6-work", alive=True),
         listed("7-item", work="6-work"),
     ]
     known = {one.id: one for one in runs}

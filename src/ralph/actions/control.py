@@ -37,10 +37,8 @@ def why_not_running(run: Listed) -> str:
 
 def why_not_tell(run: Listed) -> str:
     """Return why a run cannot be given a note; "" if it can."""
-    if run.facts.kind == "work":
-        return "is a backlog: name one of its tasks"
-    if run.facts.outcome == "done":
-        return IS_DONE
+    if why := run.facts.why_not_tell():
+        return why
     return f"{FOR_ONE_TURN}: tell the task" if run.is_child else ""
 
 
@@ -81,7 +79,7 @@ def stop(run: Listed, now: bool = False, env: Mapping[str, str] = os.environ) ->
     elif not now:
         _send(run, signal.SIGTERM)
     elif _ignores_hangup(run.facts.pid):
-        if not run.facts.stopping:  # a third signal would end it without any grace
+        if run.state != "stopping":  # a third signal would end it without any grace
             _send(run, signal.SIGTERM)
         _send(run, signal.SIGINT)  # two signals of one kind may arrive as one
     else:

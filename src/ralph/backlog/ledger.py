@@ -12,17 +12,17 @@ from msgspec.structs import replace
 
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import events, work_events
-from ralph.core.backlog import Board, displayed_states
+from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor
-from ralph.core.state import RunSummary
+from ralph.core.state import BacklogSummary, RunSummary, after_board
 from ralph.core.work_events import WorkState, copy_state, next_state
 from ralph.process.signals import Deadline
 from ralph.show.notify import Notification, Notifier
-from ralph.show.works import Row, WorkScreen, count_states, last_line, rows
+from ralph.show.works import Row, WorkScreen, last_line, rows
 from ralph.store.folder import RunFolder
 from ralph.store.journal import Journal, decode_entry, read_entries
 from ralph.store.register import read_summary
-from ralph.store.writer import WRITE_INTERVAL, LineSink, Registration, Writer
+from ralph.store.writer import WRITE_INTERVAL, LineSink, SummaryFile, Writer
 
 WorkTold = work_events.WorkEvent | events.Notice
 Listener = Callable[..., None]
@@ -90,17 +90,23 @@ class JournalLedger:
         self._journal.close()
 
 
-class WorkRegistration(Registration):
-    """A listener that keeps the summary of a backlog run up to date for `ralph ps`."""
+class WorkRegistration(SummaryFile[BacklogSummary]):
+    """A listener that keeps the summary of a backlog up to date for `ralph ps`."""
 
     def __init__(self, folder: RunFolder, order: WorkOrder) -> None:
-        super().__init__(folder)
+        summary = BacklogSummary(
+            run=folder.id,
+            began=time.time(),
+            workspace=order.workspace,
+            goal=f"backlog {order.source.name}",
+            branch=order.shown_target,
+            untouched=bool(order.remote),  # then nothing is left to accept
+            version=order.version,
+        )
+        super().__init__(folder, summary)
         self._folder = folder
         self._ledger: JournalLedger
         self._is_behind = True
-        known = {"kind": "work", "workspace": order.workspace, "goal": f"backlog {order.source.name}"}
-        pushes = bool(order.remote)  # then nothing is left to accept
-        self._facts = replace(self._facts, **known, branch=order.shown_target, untouched=pushes, version=order.version)
 
     def watch(self, ledger: JournalLedger) -> None:
         self._ledger = ledger
@@ -112,29 +118,11 @@ class WorkRegistration(Registration):
         if is_turn or time.time() - self._written >= WRITE_INTERVAL:
             self.tick()
 
-    def tick(self, is_stopping: bool = False) -> None:
-        if not self._is_behind:
-            return
-        self._is_behind = False
-        state, board, now = self._ledger.state, self._ledger.board, time.time()
-        states = [*displayed_states(board).values()]
-        ended: dict[str, Any] = {"outcome": "", "reason": ""}
-        if finished := state.finished:
-            ended = {"outcome": finished.outcome, "reason": finished.reason, "exit_code": finished.exit_code}
-            ended["seconds"] = finished.duration_s
-        self._facts = replace(
-            self._facts,
-            **ended,
-            began=state.began or self._facts.began,  # it may have begun on another machine
-            changed=now,
-            checks=len(states) - states.count("withdrawn"),
-            checks_passed=states.count("merged"),
-            cost_usd=board.spent if board.costs else None,
-            paused="paused by a person" if board.is_paused else "",
-            doing=count_states(states, ("merged", "working", "ready", "parked", "blocked")),
-            since=now,
-        )
-        self._try_write()
+    def tick(self) -> None:
+        if self._is_behind:
+            self._is_behind = False
+            self._facts = after_board(self._facts, self._ledger.state, time.time())
+            self._try_write()
 
     def leave(self) -> None:
         """Record that the run continues on other machines only."""

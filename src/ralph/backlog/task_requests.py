@@ -55,7 +55,7 @@ def find_task(board: Board, key: str, work: str) -> Job:
 
 def find_work(name: str, here: Path) -> Listed:
     """Return the named backlog run, or the one that fits if none is named."""
-    return find_run(name, find_workspace(here), lambda run: "" if run.facts.kind == "work" else "is not a backlog run")
+    return find_run(name, find_workspace(here), lambda run: run.by_kind("is not a backlog run", ""))
 
 
 def leave_request(kind: str, key: str, note: str, here: Path) -> str:

@@ -4,6 +4,7 @@ import os
 import sys
 import webbrowser
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from ralph.actions import control
 from ralph.actions.accept import NotAccepted, accept_run, discard_run, why_no_branch
 from ralph.actions.accept import rewind as rewind_run
 from ralph.actions.clean import Leftover, find_leftovers, remove_leftovers
-from ralph.backlog.accept_work import AcceptedWork, accept_work, discard_work, why_not_accept
+from ralph.backlog.accept_work import accept_work, discard_work, why_not_accept
 from ralph.cli.request import one_run, run_and_number
 from ralph.cli.run import readable
 from ralph.cli.table import DIRECTORY, JSON, Values, command, confirm, folder_of, is_terminal
@@ -65,16 +66,7 @@ def report(values: Values, words: list[str]) -> int:
         raise UserError("--open needs an HTML file", "leave out --json and `-o -`")
     into_folder = not is_json and (sys.stdout.isatty() or values.get("open"))
     target = values.get("output", "" if into_folder else "-")
-    if run.facts.kind == "work":
-        data = work_report(run, is_json)
-    elif is_json:
-        data = as_json(history_now(run))
-    else:
-        history = history_now(run)
-        # Agents may find a file in the workspace, so it doesn't contain the output of exams.
-        is_hidden = target == "-" or (target and not is_inside(os.path.realpath(target), [run.facts.workspace]))
-        exams = load_exam_outputs(run.id) if is_hidden else []
-        data = html(history, evidence_of(run.folder, history, os.environ), exams).encode()
+    data = run.by_kind(partial(_run_report, run, is_json, target), partial(work_report, run, is_json))()
     if target == "-":
         sys.stdout.buffer.write(data)
         return 0
@@ -92,6 +84,16 @@ def report(values: Values, words: list[str]) -> int:
     if values.get("open") and not webbrowser.open(path.absolute().as_uri()):
         raise UserError("no browser found", f"open {path} yourself, or set BROWSER")
     return 0
+
+
+def _run_report(run: Listed, is_json: bool, target: str) -> bytes:
+    history = history_now(run)
+    if is_json:
+        return as_json(history)
+    # Agents may find a file in the workspace, so it doesn't contain the output of exams.
+    is_hidden = target == "-" or (target and not is_inside(os.path.realpath(target), [run.facts.workspace]))
+    exams = load_exam_outputs(run.id) if is_hidden else []
+    return html(history, evidence_of(run.folder, history, os.environ), exams).encode()
 
 
 TONES = {"+": "green", "-": "red", "@": "cyan"}
@@ -121,8 +123,10 @@ def diff(values: Values, words: list[str]) -> int:
 def changed_range(run: Listed, number: int | None = None) -> tuple[Git, str, str]:
     """Return a repository and two states of it: before and after what a run, one of its iterations, a merged task or a
     backlog changed."""
-    if run.facts.kind == "work":
-        return ends_of_work(run)
+    return run.by_kind(partial(_run_range, run, number), partial(ends_of_work, run))()
+
+
+def _run_range(run: Listed, number: int | None) -> tuple[Git, str, str]:
     repository = repository_with_checkpoints(run)
     if run.facts.backlog_task and number is None and (ends := merged_range(run, repository)):
         return repository, *ends
@@ -166,17 +170,10 @@ def accept(values: Values, words: list[str]) -> int:
         raise UserError("-m can't be combined with --no-squash", "leave one of them out")
     with Keeper.start() as keeper:
         run = one_run(values, words, _why_not_accept)
-        screen = make_screen(sys.stderr, live=False)
         try:
             with Interrupt(lambda: None) as interrupt:
-                if run.facts.kind == "work":
-                    if message:
-                        raise UserError(f"{run.id} is a backlog: its merges stay as they are", "leave out -m")
-                    accepted = accept_work(run, keeper, interrupt)
-                    if accepted.is_done:
-                        control.dismiss(run)
-                    return _print_accepted(accepted)
-                taken = accept_run(run, keeper, interrupt, screen, squash=squash, message=message)
+                how = run, keeper, interrupt, message
+                return run.by_kind(partial(_accept_run, *how, squash=squash), partial(_accept_backlog, *how))()
         except NotAccepted as refused:
             complain(refused.message, refused.hint)
             return 1
@@ -184,6 +181,11 @@ def accept(values: Values, words: list[str]) -> int:
             if interrupt.level:  # Ctrl-C caused the error
                 raise KeyboardInterrupt from None
             raise
+
+
+def _accept_run(run: Listed, keeper: Keeper, interrupt: Interrupt, message: str, *, squash: bool) -> int:
+    screen = make_screen(sys.stderr, live=False)
+    taken = accept_run(run, keeper, interrupt, screen, squash=squash, message=message)
     if not taken.is_new:
         print(f"{taken.branch} has nothing to merge: your branch has all of it. Its worktree and the branch are gone.")
         return 0
@@ -194,10 +196,15 @@ def accept(values: Values, words: list[str]) -> int:
 
 
 def _why_not_accept(run: Listed) -> str:
-    return why_not_accept(run) if run.facts.kind == "work" else why_no_branch(run)
+    return run.by_kind(why_no_branch, why_not_accept)(run)
 
 
-def _print_accepted(work: AcceptedWork) -> int:
+def _accept_backlog(run: Listed, keeper: Keeper, interrupt: Interrupt, message: str) -> int:
+    if message:
+        raise UserError(f"{run.id} is a backlog: its merges stay as they are", "leave out -m")
+    work = accept_work(run, keeper, interrupt)
+    if work.is_done:
+        control.dismiss(run)
     what = f"{work.merged} of {plural(work.tasks, 'task')} merged"
     still_red = f", {work.red} no worse than before" if work.red else ""
     checked = f"{plural(work.checks, 'check')} passed{still_red}"
@@ -214,15 +221,20 @@ def discard(values: Values, words: list[str]) -> int:
     The last state is kept under a ref, which is printed, until `ralph clean` removes the run. RUN is the last run here
     with its own branch unless given."""
     run = one_run(values, words, _why_not_accept)
-    if run.facts.kind == "work":
-        with Interrupt(lambda: None) as interrupt:
-            kept = discard_work(run, interrupt)
-        control.dismiss(run)
-    else:
-        kept = [(run.facts.branch, discard_run(run))]
-    for branch, kept_as in kept:
+    for branch, kept_as in run.by_kind(_discard_run, _discard_backlog)(run):
         print(f"{branch} is gone. To restore it: git branch {branch} {kept_as}")
     return 0
+
+
+def _discard_run(run: Listed) -> list[tuple[str, str]]:
+    return [(run.facts.branch, discard_run(run))]
+
+
+def _discard_backlog(run: Listed) -> list[tuple[str, str]]:
+    with Interrupt(lambda: None) as interrupt:
+        branches = discard_work(run, interrupt)
+    control.dismiss(run)
+    return branches
 
 
 @command(DIRECTORY, words="[RUN] N")
@@ -365,7 +377,7 @@ def prove(values: Values, words: list[str]) -> int:
 def why_not_prove(run: Listed) -> str:
     if run.is_alive:
         return "is running"
-    return "is a backlog: name a task of it" if run.facts.kind == "work" else ""
+    return run.by_kind("", "is a backlog: name a task of it")
 
 
 def _record(run: Listed, proof: Proof) -> None:

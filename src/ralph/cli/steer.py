@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from ralph.run.request import RunRequest
 from ralph.settings import override
 from ralph.store.journal import StoredRun, load_run
 from ralph.store.mailbox import Mailbox, ask_by_file
-from ralph.store.register import find_workspace, run_at, runs_in
+from ralph.store.register import Listed, backlogs_in, find_workspace, run_at
 from ralph.supervise.supervision import supervise_task
 
 
@@ -44,8 +45,8 @@ def tell(values: Values, words: list[str]) -> int:
         raise UserError(f"too many words: {' '.join(words)}", "put the text in quotes")
     folder = folder_of(values)
     here = find_workspace(folder)
-    has_works = any(run.facts.kind == "work" for run in runs_in(here / ".ralph"))
-    if named and has_works and (confirmation := tell_task(named[0], text, folder)):  # the task's loop is not running
+    has_backlogs = bool(backlogs_in(here / ".ralph"))
+    if named and has_backlogs and (confirmation := tell_task(named[0], text, folder)):  # the task's loop is not running
         print(confirmation)
         return 0
     run = one_run(values, named, control.why_not_tell)
@@ -155,8 +156,10 @@ def resume(values: Values, words: list[str]) -> int:
     mailbox.unpause()
     mailbox.sign_stop()
     shown = Shown.parse(values)
-    if found.facts.kind == "work":
-        return resume_work(found, shown)
+    return found.by_kind(partial(_resume_run, found, shown, values), partial(resume_work, found, shown))()
+
+
+def _resume_run(found: Listed, shown: Shown, values: Values) -> int:
     story = load_run(found.folder.journal)
     request = requests.read(found.id)
     notices = refuse_redacted(request)
@@ -166,7 +169,7 @@ def resume(values: Values, words: list[str]) -> int:
         request = with_limits(request, StoredRun(run=Run(id="")), values)
         place = supervise_task(request, reopens=True)
     else:
-        refuse_unresumable(story, has_notes=bool(mailbox.read().notes))
+        refuse_unresumable(story, has_notes=bool(Mailbox(found.place).read().notes))
         request = with_limits(request, story, values)
     with Keeper.start() as keeper:
         _, stop = play(request, keeper, shown, place=place, story=None if place else story, notices=notices)

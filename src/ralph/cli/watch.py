@@ -52,10 +52,12 @@ def ps(values: Values, words: list[str]) -> int:
 def show(values: Values, words: list[str]) -> int:
     """Show what a run did, iteration by iteration: checks, cost, changed files, refused claims, and what needs you."""
     run = one_run(values, words)
-    if run.facts.kind == "work":
-        return show_work(run, bool(values.get("json")))
+    return run.by_kind(_show_run, show_work)(run, bool(values.get("json")))
+
+
+def _show_run(run: Listed, is_json: bool) -> int:
     history = history_now(run)
-    if values.get("json"):
+    if is_json:
         sys.stdout.buffer.write(as_json(history))
         return 0
 
@@ -87,8 +89,10 @@ def logs(values: Values, words: list[str]) -> int:
                 sys.stdout.buffer.write(escaped(line))  # an agent can write to the journal as well
                 sys.stdout.buffer.flush()
         return 0
-    if run.facts.kind == "work":
-        return _log_of_work(lines, bool(values.get("timestamps")))
+    return run.by_kind(_log_of_run, _log_of_backlog)(run, lines, values)
+
+
+def _log_of_run(run: Listed, lines: Iterator[bytes], values: Values) -> int:
     read = _print_events(run, lines, values)
     now, journal = run_at(run.place), run.folder.journal
     if not read and journal.stat().st_size:
@@ -109,13 +113,13 @@ def _lines(run: Listed, follows: bool) -> Iterator[bytes]:
         time.sleep(POLL_INTERVAL if follows else 0)
 
 
-def _log_of_work(lines: Iterator[bytes], stamped: bool) -> int:
+def _log_of_backlog(run: Listed, lines: Iterator[bytes], values: Values) -> int:
     """Print the lines that were on the screen of a backlog."""
     for line in lines:
         entry = decode_entry(line)
         text = sentence(entry.event())[0] if entry else ""
         if entry and text:
-            at = time.strftime("[%H:%M:%S] ", time.localtime(entry.at)) if stamped else ""
+            at = time.strftime("[%H:%M:%S] ", time.localtime(entry.at)) if values.get("timestamps") else ""
             print(at + text, flush=True)
     return 0
 

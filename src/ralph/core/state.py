@@ -1,13 +1,16 @@
-"""The summary of a run, and how each event changes it."""
+"""The summaries of a run and of a backlog, and how events change them."""
 
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from msgspec import Struct
+from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from ralph.core import events as e
+from ralph.core.backlog import displayed_states
 from ralph.core.model import Usage
 from ralph.core.text import one_line, short
+from ralph.core.work_events import WorkState
 
 GOAL_SHOWN = 500
 REASON_SHOWN = 500
@@ -16,67 +19,165 @@ STOP_REQUEST = "a request to stop"
 """Takes the place of the signal's name if `ralph stop` ends a run that ignores signals."""
 
 
-class RunSummary(Struct, omit_defaults=True, kw_only=True):
-    """The current state of a run, or how it ended. It is stored in `state.json`, so that `ralph ps` reads no journal.
+class Summary(Struct, omit_defaults=True, kw_only=True):
+    """What the summaries of a run and of a backlog have in common. They are stored in `state.json`, so that `ralph ps`
+    reads no journal.
 
     Without an `outcome` the run is running, or its process died. Times are epoch seconds.
-
-    - `pid`, `start` and `host` identify the process that plays the run.
-    - `finished` counts the iterations.
-    - `checks` and `checks_passed` are counts of the last iteration.
-    - `waits` is the reason for a wait until `until`.
-    - `paused` is the reason for waiting for a person, who must answer a question if it `asks`.
-    - `stopping`: the run ends after the current turn.
-    - `given` counts a person's notes in the current prompt.
-    - `doing` is the activity since `since`.
-    - `kind` is "work" for a backlog, and "plan" for a run that makes a plan.
-    - `work` and `backlog_task` name the backlog and the task that the run is for.
-    - `untouched`: it changed nothing in its worktree.
     """
 
     run: str
     pid: int = 0
+    """With `start` and `host`: the process that plays it."""
     start: str = ""
     host: str = ""
     ignores_signals: bool = False
     workspace: str = ""
-    worktree: str = ""
     branch: str = ""
     goal: str = ""
-    agent: str = ""
-    preset: str = ""
-    task: str = ""
-    kind: str = ""
-    work: str = ""
-    backlog_task: str = ""
     version: str = ""
     began: float = 0.0
     changed: float = 0.0
-    max_iterations: int | None = None
-    finished: int = 0
-    checks: int = 0
-    checks_passed: int = 0
     cost_usd: float | None = None
-    tokens: int = 0
-    waits: str = ""
-    until: float = 0.0
     paused: str = ""
-    asks: bool = False
-    stopping: bool = False
-    given: int = 0
+    """The reason for waiting for a person."""
     doing: str = ""
+    """The activity since `since`."""
     since: float = 0.0
     outcome: str = ""
     reason: str = ""
-    interrupted_by: str = ""
-    verified: bool = True
     untouched: bool = False
+    """Nothing is left to accept: it changed nothing, or its result was pushed."""
     seconds: float = 0.0
     exit_code: int | None = None
+
+
+class RunSummary(Summary, omit_defaults=True, kw_only=True):
+    """The current state of a run, or how it ended."""
+
+    kind: str = ""
+    """`plan` for a run that makes a plan."""
+    worktree: str = ""
+    agent: str = ""
+    preset: str = ""
+    task: str = ""
+    work: str = ""
+    """The id of the backlog that the run is for."""
+    backlog_task: str = ""
+    """The key of the task that the run is for."""
+    max_iterations: int | None = None
+    finished: int = 0
+    """Finished iterations."""
+    checks: int = 0
+    """Checks of the last iteration."""
+    checks_passed: int = 0
+    tokens: int = 0
+    waits: str = ""
+    """The reason for a wait until `until`."""
+    until: float = 0.0
+    asks: bool = False
+    """`paused` waits for the answer to a question."""
+    stopping: bool = False
+    """The run ends after the current turn."""
+    given: int = 0
+    """The user's notes in the current prompt."""
+    interrupted_by: str = ""
+    verified: bool = True
     rights: tuple[str, ...] = ()
 
+    @property
+    def state(self) -> str:
+        """The state of a running run in one word."""
+        if self.stopping:
+            return "stopping"
+        if self.paused:
+            return "asking" if self.asks else "paused"
+        return "waiting" if self.waits else "running"
 
-Summary = TypeVar("Summary", bound=RunSummary)
+    @property
+    def has_begun(self) -> bool:
+        return bool(self.workspace or self.finished)
+
+    @property
+    def has_result(self) -> bool:
+        """Whether it ended with work on its own branch."""
+        return bool(self.outcome and self.branch and not self.untouched and not self.work)
+
+    @property
+    def last_activity(self) -> str:
+        """What a list shows as the activity after the run has ended."""
+        return ""
+
+    def why_not_tell(self) -> str:
+        """Return why it cannot be given a note; "" if it can."""
+        return "is done" if self.outcome == "done" else ""
+
+
+class BacklogSummary(Summary, omit_defaults=True, kw_only=True, tag_field="kind", tag="work"):
+    """The current state of a backlog, or how it ended."""
+
+    tasks: int = 0
+    """All tasks except withdrawn ones."""
+    merged: int = 0
+    working: int = 0
+    ready: int = 0
+    """Verified tasks that wait for their merge."""
+    parked: int = 0
+    blocked: int = 0
+
+    # A backlog has none of these.
+    kind: ClassVar = "work"
+    worktree: ClassVar = ""
+    task: ClassVar = ""
+    work: ClassVar = ""
+    backlog_task: ClassVar = ""
+    agent: ClassVar = ""
+    rights: ClassVar[tuple[str, ...]] = ()
+    tokens: ClassVar = 0
+    until: ClassVar = 0.0
+    interrupted_by: ClassVar = ""
+    verified: ClassVar = True
+
+    @property
+    def state(self) -> str:
+        """The state of a running backlog in one word."""
+        return "paused" if self.paused else "running"
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self.workspace)
+
+    @property
+    def has_result(self) -> bool:
+        """Whether it ended with merged tasks that are not on the user's branch yet."""
+        return bool(self.outcome and self.merged and not self.untouched)
+
+    @property
+    def last_activity(self) -> str:
+        """What a list shows as the activity after the backlog has ended: the numbers of its tasks."""
+        return self.doing
+
+    def why_not_tell(self) -> str:
+        """Return why it cannot be given a note."""
+        return "is a backlog: name one of its tasks"
+
+
+AnySummary = RunSummary | BacklogSummary
+
+_RUN, _BACKLOG = Decoder(RunSummary), Decoder(BacklogSummary)
+
+
+def decode_summary(data: bytes) -> AnySummary:
+    """Decode a `state.json`."""
+    facts = _RUN.decode(data)
+    if facts.kind != BacklogSummary.kind:
+        return facts
+    backlog = _BACKLOG.decode(data)
+    # Before there were two summaries, the numbers of tasks were stored as numbers of checks.
+    return backlog if backlog.tasks else replace(backlog, tasks=facts.checks, merged=facts.checks_passed)
+
+
+Facts = TypeVar("Facts", bound=RunSummary)
 
 _FROM_START = (
     *("pid", "agent", "preset", "workspace", "worktree", "branch", "task", "work", "backlog_task"),
@@ -86,7 +187,7 @@ _FROM_END = ("outcome", "interrupted_by", "verified", "untouched", "cost_usd", "
 _NOT_ENDED = {"waits": "", "paused": "", "outcome": "", "reason": "", "interrupted_by": "", "exit_code": None}
 
 
-def after(facts: Summary, event: e.Event, at: float) -> Summary:
+def after(facts: Facts, event: e.Event, at: float) -> Facts:
     """Return the summary after `event`, the same object if the event changes nothing in it."""
     match event:
         case e.RunStarted():
@@ -134,7 +235,29 @@ def after(facts: Summary, event: e.Event, at: float) -> Summary:
     return facts
 
 
-def _spent(facts: Summary, usage: Usage) -> Summary:
+def after_board(facts: BacklogSummary, state: WorkState, at: float) -> BacklogSummary:
+    """Return the summary of a backlog that is in this state."""
+    board, finished = state.board, state.finished
+    states = [*displayed_states(board).values()]
+    counts = {name: states.count(name) for name in ("merged", "working", "ready", "parked", "blocked")}
+    return replace(
+        facts,
+        **counts,
+        tasks=len(states) - states.count("withdrawn"),
+        doing=", ".join(f"{count} {name}" for name, count in counts.items() if count),
+        since=at,
+        began=state.began or facts.began,  # it may have begun on another machine
+        changed=at,
+        cost_usd=board.spent if board.costs else None,
+        paused="paused by a person" if board.is_paused else "",
+        outcome=finished.outcome if finished else "",
+        reason=finished.reason if finished else "",
+        exit_code=finished.exit_code if finished else None,
+        seconds=finished.duration_s if finished else facts.seconds,
+    )
+
+
+def _spent(facts: Facts, usage: Usage) -> Facts:
     total = Usage(cost_usd=facts.cost_usd).plus(usage)
     return replace(facts, cost_usd=total.cost_usd, tokens=facts.tokens + usage.tokens)
 

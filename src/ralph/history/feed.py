@@ -19,7 +19,7 @@ from ralph.history.work_history import work_history
 from ralph.store.folder import RunFolder, seen_red
 from ralph.store.journal import Entry, JournalReader, decode_entry, read_entries, unreadable
 from ralph.store.mailbox import Mailbox
-from ralph.store.register import Listed, runs_in
+from ralph.store.register import Listed, backlogs_in
 
 TreePair = tuple[str, str]
 Known = TypeVar("Known")
@@ -134,8 +134,7 @@ def _branch_exists(history: RunHistory) -> bool:
 
 def _is_parked(run: Listed, history: RunHistory) -> bool:
     """Return whether the run's task is parked in the workspace's latest backlog, the only one that can be retried."""
-    works = [one for one in runs_in(run.folder.path.parents[1]) if one.facts.kind == "work"]
-    latest = max(works, key=lambda one: one.id, default=None)
+    latest = max(backlogs_in(run.folder.path.parents[1]), key=lambda backlog: backlog.id, default=None)
     if latest is None or latest.id != history.work:
         return False
     job = work_history(latest).board.jobs.get(history.backlog_task)

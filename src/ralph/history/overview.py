@@ -3,10 +3,12 @@
 import os
 import time
 from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 from msgspec.structs import asdict
 
-from ralph.core.state import STOP_REQUEST, RunSummary
+from ralph.core.state import STOP_REQUEST, BacklogSummary, RunSummary
+from ralph.core.text import plural
 from ralph.history.states import state_of
 from ralph.store.mailbox import Mail, Mailbox
 from ralph.store.register import Listed, runs
@@ -22,36 +24,107 @@ NO_SUCCESSES: Successes = {}
 
 
 class RunNow(RunSummary, omit_defaults=False, kw_only=True):
-    """The summary of a run with its present state. `ralph ps --json` prints it.
-
-    - `state` is "asking" while a question is open.
-    - `held`: the run is paused or waits for the answer.
-    - `iteration` is the current iteration, or the last one.
-    - `age_s` is the time since the start, `lasted_s` the time from start to end.
-    - `reason` says why the run waits, is held or has ended.
-    - `pausing`: the run pauses before its next turn.
-    - `mergeable`: its branch can be accepted.
-    """
+    """The summary of a run with its present state. `ralph ps --json` prints it."""
 
     state: str
+    """`asking` while a question is open."""
     alive: bool
     held: bool
+    """The run is paused or waits for the answer."""
     needs_you: bool
     iteration: int
+    """The current iteration, or the last one."""
     age_s: float
+    """The time since the start."""
     lasted_s: float
+    """The time from start to end."""
     questions: tuple[str, ...] = ()
     notes: int = 0
+    """Notes that the next prompt will have."""
     pausing: bool = False
+    """The run pauses before its next turn."""
     mergeable: bool = False
+    """Its branch can be accepted."""
 
     @property
     def label(self) -> str:
         """The state as lists show it: "unverified" if the run is done but nothing has verified its work."""
         return self.state if self.verified else "unverified"
 
+    @property
+    def counts(self) -> tuple[int, int | None]:
+        return self.iteration, self.max_iterations
 
-def runs_now(everything: bool = False, env: Mapping[str, str] = os.environ) -> list[RunNow]:
+    def steps(self, least: int = 0) -> str:
+        """Return the iteration, with the maximum if that is at least `least`."""
+        shows_limit = self.max_iterations is not None and self.max_iterations >= least
+        return f"{self.iteration}/{self.max_iterations}" if shows_limit else f"{self.iteration}"
+
+    @property
+    def progress(self) -> str:
+        """The column of `ralph ps`."""
+        return self.steps()
+
+    def title(self, is_narrow: bool) -> str:
+        """Return the progress in the head of the TUI; "" for a run of one turn."""
+        return "" if self.max_iterations == 1 else self.steps() if is_narrow else f"iteration {self.steps()}"
+
+    @property
+    def progress_sentence(self) -> str:
+        return f"iteration {self.iteration}" + (f" of {self.max_iterations}" if self.max_iterations else "")
+
+    @property
+    def check_counts(self) -> tuple[int, int] | None:
+        """How many checks of the last iteration passed, and how many there were."""
+        return (self.checks_passed, self.checks) if self.checks else None
+
+
+class BacklogNow(BacklogSummary, omit_defaults=False, kw_only=True):
+    """The summary of a backlog with its present state, as in `RunNow`."""
+
+    state: str
+    alive: bool
+    held: bool
+    needs_you: bool
+    age_s: float
+    lasted_s: float
+    pausing: bool = False
+    mergeable: bool = False
+
+    questions: ClassVar[tuple[str, ...]] = ()
+    notes: ClassVar = 0
+    check_counts: ClassVar = None
+
+    @property
+    def label(self) -> str:
+        return self.state
+
+    @property
+    def counts(self) -> tuple[int, int | None]:
+        return self.merged, self.tasks
+
+    def steps(self, least: int = 0) -> str:
+        """Return the number of merged tasks, and of all tasks."""
+        return f"{self.merged}/{self.tasks}"
+
+    @property
+    def progress(self) -> str:
+        """The column of `ralph ps`."""
+        return f"{self.steps()} merged"
+
+    def title(self, is_narrow: bool) -> str:
+        """Return the progress in the head of the TUI."""
+        return self.progress
+
+    @property
+    def progress_sentence(self) -> str:
+        return f"{self.merged} of {plural(self.tasks, 'task')} merged"
+
+
+Now = RunNow | BacklogNow
+
+
+def runs_now(everything: bool = False, env: Mapping[str, str] = os.environ) -> list[Now]:
     """Return the running runs, or all of them, newest first."""
     now, known = time.time(), runs(env)
     successes = latest_successes(known)
@@ -66,38 +139,44 @@ def latest_successes(known: Iterable[Listed]) -> dict[tuple[str, str], float]:
     return found
 
 
-def run_now(run: Listed, now: float, mail: Mail | None = None, successes: Successes = NO_SUCCESSES) -> RunNow:
+def run_now(run: Listed, now: float, mail: Mail | None = None, successes: Successes = NO_SUCCESSES) -> Now:
     """Return a run as it is at the time `now`. Without `mail`, the mailbox of a running run is read."""
     facts = run.facts
     if mail is None:
         mail = Mailbox(run.place).read() if run.is_alive else Mail()
-    held = run.is_alive and bool(facts.paused)
-    is_asking = run.is_alive and (facts.asks or bool(mail.questions))
+    mergeable = is_mergeable(run)
     age = max(now - facts.began, 0.0) if facts.began else 0.0
-    known = asdict(facts) | {
+    is_held = run.is_alive and bool(facts.paused)
+    present: dict[str, Any] = {
         "run": run.id,
-        "reason": facts.waits or facts.paused or facts.reason,
-        "doing": facts.doing if run.is_alive or facts.kind == "work" else "",
+        "state": run.state,
+        "alive": run.is_alive,
+        "held": is_held,
+        "reason": facts.paused or facts.reason,
+        "doing": facts.doing if run.is_alive else facts.last_activity,
+        "age_s": age,
+        "lasted_s": age if run.is_alive else facts.seconds or min(max(facts.changed - facts.began, 0.0), MAX_SECONDS),
+        "needs_you": is_held or (not run.is_alive and _is_open(run, successes, mergeable)),
+        "pausing": mail.is_paused,
+        "mergeable": mergeable,
+    }
+    if isinstance(facts, BacklogSummary):
+        return BacklogNow(**asdict(facts) | present)
+    is_asking = run.is_alive and (facts.asks or bool(mail.questions))
+    is_busy = run.is_alive and not facts.paused and not facts.waits
+    is_last = facts.finished == facts.max_iterations  # the run only has to measure or prove its result
+    present |= {
+        "state": "asking" if is_asking and run.state != "stopping" else run.state,
+        "reason": facts.waits or present["reason"],
+        "needs_you": present["needs_you"] or is_asking,
         "until": facts.until if facts.waits else 0.0,
         "verified": facts.verified or facts.outcome != "done",
+        "iteration": facts.finished + (is_busy and not is_last),
+        "questions": tuple(question.text for question in mail.questions),
+        # The notes in the current prompt stay in the mailbox until its turn has ended.
+        "notes": max(len(mail.notes) - facts.given, 0) if run.is_alive else len(mail.notes),
     }
-    mergeable = is_mergeable(run)
-    is_busy = run.is_alive and not held and not facts.waits
-    is_last = facts.finished == facts.max_iterations  # the run only has to measure or prove its result
-    return RunNow(
-        **known,
-        state="asking" if is_asking and run.state != "stopping" else run.state,
-        alive=run.is_alive,
-        held=held,
-        needs_you=held or is_asking or (not run.is_alive and _is_open(run, successes, mergeable)),
-        iteration=facts.finished + (is_busy and not is_last),
-        age_s=age,
-        lasted_s=age if run.is_alive else facts.seconds or min(max(facts.changed - facts.began, 0.0), MAX_SECONDS),
-        questions=tuple(question.text for question in mail.questions),
-        notes=run.pending_notes(len(mail.notes)),
-        pausing=mail.is_paused,
-        mergeable=mergeable,
-    )
+    return RunNow(**asdict(facts) | present)
 
 
 def is_mergeable(run: Listed) -> bool:
@@ -106,10 +185,8 @@ def is_mergeable(run: Listed) -> bool:
     Accept and discard remove the worktree of a run, and dismiss a backlog.
     """
     facts = run.facts
-    if facts.kind == "work":
-        return bool(facts.outcome and facts.checks_passed and not facts.untouched and not is_dismissed(run))
-    has_work = bool(facts.outcome and facts.branch and not facts.untouched and not facts.work)
-    return has_work and os.path.isdir(facts.worktree)
+    is_there = os.path.isdir(facts.worktree) if isinstance(facts, RunSummary) else not is_dismissed(run)
+    return facts.has_result and is_there
 
 
 def _is_open(run: Listed, successes: Successes, mergeable: bool) -> bool:
@@ -119,8 +196,7 @@ def _is_open(run: Listed, successes: Successes, mergeable: bool) -> bool:
         return False
     if mergeable and facts.outcome == "done":
         return True
-    had_work = facts.outcome and facts.branch and not facts.untouched and facts.kind != "work"
-    if had_work and not mergeable:  # accepted or discarded
+    if facts.has_result and not mergeable:  # accepted or discarded
         return False
     if facts.interrupted_by in STOPPED_BY_PERSON and run.state == "interrupted":
         return False

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ralph.core.gains import format_change
 from ralph.core.proof import Proof
 from ralph.core.text import clean, head, one_line, plural, short
-from ralph.history.overview import RunNow
+from ralph.history.overview import Now
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.history.states import RESULT_TONES, state_of
 from ralph.show.needs import needs
@@ -302,7 +302,7 @@ def few_lines(lines: Sequence[str], most: int = 12) -> str:
 TITLES = ("RUN", "STATE", "ITERATION", "CHECKS", "COST", "AGE", "WORKSPACE")
 
 
-def run_list(runs: Sequence[RunNow], style: Style, columns: int, now: float, home: str = "") -> list[str]:
+def run_list(runs: Sequence[Now], style: Style, columns: int, now: float, home: str = "") -> list[str]:
     """Return the lines of `ralph ps`, at most `columns` wide (0: no limit): a row of facts for each run, and below it
     its activity, question or result.
     """
@@ -320,20 +320,19 @@ def run_list(runs: Sequence[RunNow], style: Style, columns: int, now: float, hom
     return lines
 
 
-def _facts(run: RunNow, home: str) -> tuple[str, ...]:
-    of = f"/{run.max_iterations}" if run.max_iterations is not None else ""
+def _facts(run: Now, home: str) -> tuple[str, ...]:
     return (
         run.run,
         run.label,
-        f"{run.checks_passed}/{run.checks} merged" if run.kind == "work" else f"{run.iteration}{of}",
-        f"{run.checks_passed}/{run.checks}" if run.checks and run.kind != "work" else "-",
+        run.progress,
+        "{}/{}".format(*run.check_counts) if run.check_counts else "-",
         "-" if run.cost_usd is None else money(run.cost_usd),
         duration(round(run.age_s)),
         from_home(one_line(clean(run.workspace), 500), home),
     )
 
 
-def _remarks(run: RunNow, now: float) -> list[str]:
+def _remarks(run: Now, now: float) -> list[str]:
     """Return its activity, its questions, and the contents of its mailbox."""
     said = [short(run.goal, 100)] if run.goal else []
     said += [f"task {run.backlog_task} of work {run.work}"] if run.backlog_task else []

@@ -15,7 +15,7 @@ from ralph.core.state import STOP_REQUEST
 from ralph.core.text import listed, plural, short
 from ralph.core.text import money as money
 from ralph.core.text import nickname as nickname
-from ralph.history.overview import RunNow
+from ralph.history.overview import Now
 from ralph.history.run_history import CheckResult, PastIteration, RunHistory
 
 MAX_NUMBER = 10**15  # a forged journal may hold any number
@@ -292,12 +292,12 @@ _BY_A_PERSON = {
 }
 
 
-def why_ended(run: RunHistory | RunNow | RunFinished) -> str:
+def why_ended(run: RunHistory | Now | RunFinished) -> str:
     """Return why a run ended, in plain words."""
     return _BY_A_PERSON.get(run.interrupted_by) or run.reason
 
 
-def ending_reason(run: RunHistory | RunNow) -> str:
+def ending_reason(run: RunHistory | Now) -> str:
     """Return why a run ended, and how to resume one that was interrupted."""
     return short(why_ended(run), 300) + ("; resume it with `ralph resume`" if run.outcome == "interrupted" else "")
 

@@ -8,12 +8,12 @@ import os
 import pwd
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
-from msgspec.json import Decoder
 from msgspec.structs import asdict, replace
 
-from ralph.core.state import RunSummary, after
+from ralph.core.state import AnySummary, BacklogSummary, RunSummary, Summary, after, decode_summary
 from ralph.core.text import clean, one_line
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import names_in, read_file, state_folder
@@ -29,17 +29,19 @@ from ralph.process.descendants import (
 from ralph.store.folder import RunFolder, is_occupied
 from ralph.store.journal import Entry, load_run, read_entries
 
+T = TypeVar("T")
+Facts = TypeVar("Facts", bound=Summary)
+
 STATE, JOURNAL = "state.json", "journal.ndjson"
 MAX_STATE = 1 << 16  # bytes
-_DECODER = Decoder(RunSummary)
 
 
 class Listed(Struct, frozen=True):
-    """A run on record, and whether its process is running."""
+    """A run or backlog on record, and whether its process is running."""
 
     id: str
     place: str
-    facts: RunSummary
+    facts: AnySummary
     is_alive: bool
 
     @property
@@ -50,14 +52,11 @@ class Listed(Struct, frozen=True):
     def state(self) -> str:
         """The state in one word: running, stopping, waiting, paused or asking. If the run has ended: its outcome, or
         killed."""
-        facts = self.facts
-        if not self.is_alive:
-            return facts.outcome or "killed"
-        if facts.stopping:
-            return "stopping"
-        if facts.paused:
-            return "asking" if facts.asks else "paused"
-        return "waiting" if facts.waits else "running"
+        return self.facts.state if self.is_alive else self.facts.outcome or "killed"
+
+    def by_kind(self, of_run: T, of_backlog: T) -> T:
+        """Return the first argument for a run, the second for a backlog."""
+        return of_backlog if isinstance(self.facts, BacklogSummary) else of_run
 
     @property
     def is_child(self) -> bool:
@@ -68,13 +67,6 @@ class Listed(Struct, frozen=True):
     def is_part(self) -> bool:
         """Whether another run or a backlog started it. Commands use such a run only if it is named."""
         return self.is_child or bool(self.facts.work)
-
-    def pending_notes(self, notes: int) -> int:
-        """Return how many of the `notes` in its mailbox the next prompt will have.
-
-        The notes in the current prompt stay in the mailbox until its turn has ended.
-        """
-        return max(notes - self.facts.given, 0) if self.is_alive else notes
 
 
 def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
@@ -103,10 +95,15 @@ def runs_in(ralph: str | os.PathLike[str]) -> list[Listed]:
     return [run for name in names_in(folder) if (run := run_at(f"{folder}/{name}"))]
 
 
+def backlogs_in(ralph: str | os.PathLike[str]) -> list[Listed]:
+    """Return the backlogs that are kept in this `.ralph/`, oldest first."""
+    return [run for run in runs_in(ralph) if run.by_kind(False, True)]
+
+
 def run_at(path: str | os.PathLike[str]) -> Listed | None:
     """Return the run in this folder, or behind this link to one; None if there is none, or it never began."""
     path = os.fspath(path)
-    facts = read_summary(path)
+    facts: AnySummary | None = _read(path)
     if facts is None:
         if not os.path.exists(f"{path}/{JOURNAL}"):
             return None
@@ -118,7 +115,7 @@ def run_at(path: str | os.PathLike[str]) -> Listed | None:
     if not _is_run_id(os.path.basename(place)):
         return None  # an agent can name a folder anything, and the name is printed
     is_alive = not facts.outcome and is_living(facts.pid, facts.start)
-    if not is_alive and not (facts.workspace or facts.finished):
+    if not is_alive and not facts.has_begun:
         return None  # it was refused before it began
     return Listed(os.path.basename(place), place, facts, is_alive)
 
@@ -129,9 +126,14 @@ def _is_run_id(name: str) -> bool:
 
 def read_summary(path: str) -> RunSummary | None:
     """Return the summary that the run in this folder keeps; None if it cannot be read."""
+    facts = _read(path)
+    return facts if isinstance(facts, RunSummary) else None
+
+
+def _read(path: str) -> AnySummary | None:
     try:
         data = read_file(f"{path}/{STATE}", MAX_STATE)
-        facts = _DECODER.decode(data)
+        facts = decode_summary(data)
     except (OSError, *UNREADABLE):
         return None
     return _without_control_characters(facts) if b"\\" in data or not data.isascii() else facts
@@ -147,7 +149,7 @@ def summarize(run_id: str, entries: Iterable[Entry]) -> RunSummary:
     return _without_control_characters(facts)
 
 
-def _without_control_characters(facts: RunSummary) -> RunSummary:
+def _without_control_characters(facts: Facts) -> Facts:
     texts = {name: clean(value) for name, value in asdict(facts).items() if isinstance(value, str)}
     return replace(facts, **texts)
 
@@ -258,7 +260,8 @@ def _hint(known: list[Listed]) -> str:
 
 
 def why_not_begun(run: Listed) -> str:
-    return "" if run.facts.kind == "work" or load_run(run.folder.journal).started else "never began"
+    has_begun = run.by_kind(False, True) or load_run(run.folder.journal).started
+    return "" if has_begun else "never began"
 
 
 # Appended to the run's id in the mark of processes other than its turns and checks.

@@ -10,14 +10,14 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.core.secrets import Redactor
-from ralph.core.state import Activity, RunSummary, after
+from ralph.core.state import Activity, BacklogSummary, RunSummary, after
 from ralph.core.text import escaped
 from ralph.files import replace_file, state_folder
 from ralph.process.descendants import own_start
@@ -210,45 +210,54 @@ MAX_LINKS = 1000
 WRITE_INTERVAL = 0.5  # seconds between two writes of a summary in which only the current activity changed
 
 
-class Registration:
-    """A listener that keeps the summary of a run up to date; `tick` writes pending changes.
+Facts = TypeVar("Facts", RunSummary, BacklogSummary)
 
-    If the run is part of a backlog, `work` and `backlog_task` name the backlog and the task.
-    """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        story: StoredRun | None = None,
-        ignores_signals: bool = False,
-        *,
-        work: str = "",
-        backlog_task: str = "",
-        kind: str = "",
-    ) -> None:
-        self._facts = RunSummary(
-            run=folder.id,
-            began=time.time(),
-            work=work,
-            backlog_task=backlog_task,
-            kind=kind,
-            ignores_signals=ignores_signals,
-        )
-        self._story = story
-        self._activity = Activity()
+class SummaryFile(Generic[Facts]):
+    """The summary of a run or backlog, and the file that keeps it for `ralph ps`."""
+
+    def __init__(self, folder: RunFolder, facts: Facts) -> None:
+        self._facts: Facts = facts
         self._written = 0.0
         self._path = folder.path / STATE
 
     def begin(self) -> None:
-        """Write the summary before anything happens, because the run may be killed at any moment."""
-        known = self._facts
-        if self._story is not None:
-            folder = self._path.parent
-            known = read_summary(str(folder)) or summarize(folder.name, read_entries(folder / JOURNAL))
-        me = {"pid": os.getpid(), "start": own_start(), "host": host(), "ignores_signals": self._facts.ignores_signals}
-        self._facts = replace(known, **me, stopping=False, outcome="")
+        """Write the summary before anything happens, because the process may be killed at any moment."""
+        self._facts = replace(self._facts, pid=os.getpid(), start=own_start(), host=host(), outcome="")
         with report_write_errors(self._path):
             self._write()
+
+    def _try_write(self) -> None:
+        with suppress(OSError):  # a full disk: the journal reports it, and is the truth
+            self._write()
+
+    def _write(self) -> None:
+        self._written = time.time()
+        replace_file(self._path, msgspec.json.encode(self._facts), 0o600)
+
+
+class Registration(SummaryFile[RunSummary]):
+    """A listener that keeps the summary of a run up to date; `tick` writes pending changes.
+
+    `facts` are known before the run starts. With `story` it is resumed.
+    """
+
+    def __init__(
+        self, folder: RunFolder, story: StoredRun | None = None, ignores_signals: bool = False, **facts: str
+    ) -> None:
+        super().__init__(
+            folder,
+            RunSummary(run=folder.id, began=time.time(), ignores_signals=ignores_signals, **facts),  # type: ignore[arg-type]
+        )
+        self._story = story
+        self._activity = Activity()
+
+    def begin(self) -> None:
+        if self._story is not None:
+            folder = self._path.parent
+            summary = read_summary(str(folder)) or summarize(folder.name, read_entries(folder / JOURNAL))
+            self._facts = replace(summary, ignores_signals=self._facts.ignores_signals, stopping=False)
+        super().begin()
 
     def __call__(self, *happened: events.Event) -> None:
         now = time.time()
@@ -268,14 +277,6 @@ class Registration:
     def _write_activity(self) -> None:
         self._facts = replace(self._facts, doing=self._activity.text, since=self._activity.since)
         self._try_write()
-
-    def _try_write(self) -> None:
-        with suppress(OSError):  # a full disk: the journal reports it, and is the truth
-            self._write()
-
-    def _write(self) -> None:
-        self._written = time.time()
-        replace_file(self._path, msgspec.json.encode(self._facts), 0o600)
 
 
 def enlist(folder: RunFolder, env: Mapping[str, str]) -> str:

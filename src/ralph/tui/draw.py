@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ralph.core.events import TodoItem
 from ralph.core.text import one_line, plural, short
 from ralph.history.fold import Fold
-from ralph.history.overview import RunNow
+from ralph.history.overview import Now
 from ralph.history.run_history import CheckResult, PastIteration
 from ralph.history.states import state_of
 from ralph.show.outlet import ASCII, GLYPHS, Marks, Style, choose
@@ -46,12 +46,12 @@ def state_mark(name: str, style: Style) -> str:
     return style.paint(state.color, state.plain_mark if style.marks is PLAIN else state.mark)
 
 
-def run_rows(run: RunNow, columns: int, style: Style, *, is_tall: bool, here: str = "") -> list[str]:
+def run_rows(run: Now, columns: int, style: Style, *, is_tall: bool, here: str = "") -> list[str]:
     """Return a run's lines in the list: state and iteration, then its goal, with its folder if that is not `here`.
 
     A run with a single line shows its goal; the mark shows its state.
     """
-    number = _progress(run, least=2)
+    number = run.steps(least=2)
     place = "" if run.workspace == here else run.workspace.rpartition("/")[2] + ": "
     goal = one_line(f"{place}{run.goal}") if run.goal else ""
     title = goal if goal and not is_tall else f"{nickname(run.run)} {run.label}"
@@ -61,13 +61,11 @@ def run_rows(run: RunNow, columns: int, style: Style, *, is_tall: bool, here: st
     return [row, style.paint("dim", "  " + cut(goal, columns - 2))] if is_tall else [row]
 
 
-def head(run: RunNow, now: float, columns: int, style: Style) -> list[str]:
+def head(run: Now, now: float, columns: int, style: Style) -> list[str]:
     """Return the three lines above the stream: state and spending, the goal, and the run's activity or need."""
     dot = f" {style.marks.dot} "
-    number = ("" if columns < 60 or run.kind == "work" else "iteration ") + _progress(run)
-    number += " merged" if run.kind == "work" else ""
     took = spent(round(run.lasted_s), run.cost_usd, run.tokens)
-    said = [number if run.max_iterations != 1 else "", *took, short(agent_name(run.agent), 30)]
+    said = [run.title(is_narrow=columns < 60), *took, short(agent_name(run.agent), 30)]
     name = " ".join((nickname(run.run), run.state if run.verified else "done (unverified)", *run.rights))
     rest = cut(dot + dot.join(one for one in said if one), columns - len(name) - 2)
     goal = cut(f"  {short(run.goal, 300)}", columns)
@@ -76,15 +74,7 @@ def head(run: RunNow, now: float, columns: int, style: Style) -> list[str]:
     return [title, style.paint("dim", goal), style.paint(tone, cut(f"  {one_line(text, 400)}", columns))]
 
 
-def _progress(run: RunNow, least: int = 0) -> str:
-    """Return iterations of the maximum, if that is at least `least`; for a backlog, the merged tasks out of all."""
-    if run.kind == "work":
-        return f"{run.checks_passed}/{run.checks}"
-    is_said = run.max_iterations is not None and run.max_iterations >= least
-    return f"{run.iteration}/{run.max_iterations}" if is_said else f"{run.iteration}"
-
-
-def _headline(run: RunNow, now: float, columns: int, marks: Marks) -> tuple[str, str]:
+def _headline(run: Now, now: float, columns: int, marks: Marks) -> tuple[str, str]:
     """Return tone and text of the run's question, its reason to wait, or its activity."""
     if not run.alive:
         how = why_ended(run) or ("its process died; r resumes it" if run.state == "killed" else run.doing)

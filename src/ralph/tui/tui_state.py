@@ -14,7 +14,7 @@ from ralph.core.events import Event, RunFinished, TodoUpdated
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.history.feed import Feed
-from ralph.history.overview import RunNow, is_mergeable, latest_successes, run_now
+from ralph.history.overview import Now, is_mergeable, latest_successes, run_now
 from ralph.settings import settings_files
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style, outcome_tone
@@ -52,7 +52,7 @@ class TuiState:
             given=options,
         )
         self.runs: list[Listed] = []
-        self.present: dict[str, RunNow] = {}
+        self.present: dict[str, Now] = {}
         self.chosen = ""
         self.launched: list[Started] = []
         self._next_survey = 0.0
@@ -166,7 +166,7 @@ class TuiState:
 
     def do_accept(self, command: TypedCommand) -> str:
         name, run = nickname(self.run.id), self.run
-        if run.facts.kind != "work" and not is_mergeable(run):
+        if run.by_kind(not is_mergeable(run), False):
             raise UserError(f"{name} has no branch to accept or discard", "only ended runs in a worktree have one")
         is_accepted = command.name == "accept"
         self.launch_command(run, [command.name, run.id], "merged into your branch" if is_accepted else "discarded")

@@ -26,6 +26,7 @@ from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.history.evidence import evidence_of, patch_of, task_evidence
 from ralph.history.feed import history_now
+from ralph.store.register import Listed
 from ralph.store.serving import Remembered, ServerFolder
 from ralph.web import actions
 from ralph.web.access import LEVELS, Access, Level, RequestRefused
@@ -164,11 +165,15 @@ class WebApp:
 
     def _run(self, visit: Visit, run: str) -> Response:
         listed = self._register.find(run)
-        if listed.facts.kind == "work":
-            return work_page(self._register.work(look_at(listed, time.time())), visit.frame)
+        return listed.by_kind(self._show_run, self._show_backlog)(listed, visit.frame)
+
+    def _show_backlog(self, listed: Listed, frame: Frame) -> Response:
+        return work_page(self._register.work(look_at(listed, time.time())), frame)
+
+    def _show_run(self, listed: Listed, frame: Frame) -> Response:
         with closing(WatchedRun.open(listed)) as watched:
             watched.load_files(FILES_TIMEOUT)
-            return run_page(self._register.view(watched), visit.frame)
+            return run_page(self._register.view(watched), frame)
 
     def _iteration(self, visit: Visit, run: str, number: str) -> Response:
         listed = self._register.find(run)
@@ -187,11 +192,15 @@ class WebApp:
 
     def _report(self, visit: Visit, run: str) -> Response:
         listed = self._register.find(run)
-        if listed.facts.kind == "work":
-            work = self._register.work(look_at(listed, time.time()))
-            return work_report_page(work, task_evidence(listed, work.history, os.environ), visit.frame)
+        return listed.by_kind(self._report_run, self._report_backlog)(listed, visit.frame)
+
+    def _report_backlog(self, listed: Listed, frame: Frame) -> Response:
+        work = self._register.work(look_at(listed, time.time()))
+        return work_report_page(work, task_evidence(listed, work.history, os.environ), frame)
+
+    def _report_run(self, listed: Listed, frame: Frame) -> Response:
         history = history_now(listed)
-        return report_page(listed, history, evidence_of(listed.folder, history, os.environ), visit.frame)
+        return report_page(listed, history, evidence_of(listed.folder, history, os.environ), frame)
 
     def _act(self, visit: Visit) -> Response:
         """Carry out an action; answer with its result, or with the reason why it was refused."""

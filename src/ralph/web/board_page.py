@@ -6,7 +6,7 @@ from urllib.parse import quote
 from starlette.responses import HTMLResponse
 
 from ralph.core.backlog import Job
-from ralph.core.text import one_line, plural, short
+from ralph.core.text import one_line, short
 from ralph.history.states import state_of
 from ralph.show.plots import Html, element, joined, prose
 from ralph.show.words import duration, moment, money, nickname, why_ended
@@ -110,9 +110,6 @@ def card(seen: RunSeen, frame: Frame) -> Html:
     run, present = seen.run, seen.present
     place = element("b", run.facts.backlog_task or place_name(present.workspace), title=place_words(present.workspace))
     first = element("p.first", state_badge(seen), place, element("span.mono.soft.nick", nickname(run.id)))
-    said = f"iteration {present.iteration}" + (f" of {present.max_iterations}" if present.max_iterations else "")
-    if run.facts.kind == "work":
-        said = f"{present.checks_passed} of {plural(present.checks, 'task')} merged"
     goal = element("h3", element("a.cover", short(present.goal, 220) or run.id, href=frame.run(run.id)))
     asked = answer_forms(seen, frame, 1)
     tone, acts = "", []
@@ -121,7 +118,8 @@ def card(seen: RunSeen, frame: Frame) -> Html:
     if present.needs_you and not run.is_alive:
         acts = ending_buttons(seen, frame, can_accept=present.mergeable and present.state == "done")
     now = element("p.now", activity(seen))
-    shown = [first, goal, element("p.way", said), _facts(seen), now, asked, element("div.acts", acts) if acts else None]
+    way = element("p.way", present.progress_sentence)
+    shown = [first, goal, way, _facts(seen), now, asked, element("div.acts", acts) if acts else None]
     return element("li", *shown, class_=f"card one-run {tone}".strip())
 
 
@@ -148,9 +146,9 @@ def state_badge(seen: RunSeen) -> Html:
 def _facts(seen: RunSeen) -> Html:
     run, present = seen.run, seen.present
     checks = None
-    if present.checks and run.facts.kind != "work":
-        tone = "good-text" if present.checks_passed == present.checks else "bad-text"
-        checks = element("span", f"{present.checks_passed}/{present.checks} checks", class_=tone)
+    if present.check_counts:
+        passed, count = present.check_counts
+        checks = element("span", f"{passed}/{count} checks", class_="good-text" if passed == count else "bad-text")
     cost = "" if present.cost_usd is None else money(present.cost_usd)
     if run.is_alive:
         return facts_line(checks, cost, clock(run.facts.began, seen.now, ""))

@@ -77,7 +77,7 @@ class Topic:
 
     def _read(self) -> None:
         """Read new events. Look whether parts have changed twice a second, or less often if that takes long."""
-        if self._run and self._run.facts.kind != "work":
+        if self._run and self._run.by_kind(True, False):
             self._watched = self._watched or WatchedRun.open(self._run)
             self._watched.read_new()
         now = time.monotonic()

@@ -134,10 +134,10 @@ def _facts(view: View) -> Html:
 def _meters(view: View) -> Html:
     seen = view.seen
     present, limits = seen.present, limits_of(seen.run)
-    made = [meter("Iteration", present.iteration, present.max_iterations)]
-    if present.checks:
-        tone = "good" if present.checks_passed == present.checks else "bad"
-        made.append(meter("Checks", present.checks_passed, present.checks, tone=tone))
+    made = [meter("Iteration", *present.counts)]
+    if present.check_counts:
+        passed, count = present.check_counts
+        made.append(meter("Checks", passed, count, tone="good" if passed == count else "bad"))
     made += [cost_meter(present.cost_usd, limits.max_cost), time_meter(seen, limits.max_time)]
     return element("dl.meters#meters", made)
 

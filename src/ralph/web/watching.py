@@ -16,7 +16,7 @@ from ralph.errors import UserError
 from ralph.files import load_json
 from ralph.history.feed import Feed, News, facts_now, with_files
 from ralph.history.fold import Fold
-from ralph.history.overview import NO_SUCCESSES, RunNow, Successes, latest_successes, run_now
+from ralph.history.overview import NO_SUCCESSES, Now, Successes, latest_successes, run_now
 from ralph.history.run_history import RunHistory
 from ralph.history.work_history import WorkHistory, fold_work
 from ralph.show.plots import Html
@@ -33,7 +33,7 @@ class RunSeen(Struct, frozen=True, kw_only=True):
     """A run at one moment. `mail` contains the open questions, even if the run has ended, because it can be resumed."""
 
     run: Listed
-    present: RunNow
+    present: Now
     mail: Mail
     now: float
 
@@ -115,7 +115,7 @@ class Register:
     def survey(self, now: float) -> Survey:
         """Return everything on the board. The ended runs of a backlog are only on the page of the backlog."""
         listed = self.runs()
-        works = {run.id for run in listed if run.facts.kind == "work"}
+        works = {run.id for run in listed if run.by_kind(False, True)}
         shown = [run for run in listed if run.is_alive or run.facts.work not in works][:MAX_RUNS]
         successes = latest_successes(listed)
         seen = [look_at(run, now, successes) for run in shown]

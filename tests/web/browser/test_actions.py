@@ -113,7 +113,7 @@ def test_a_parked_task_is_retried_and_merged_and_the_backlog_accepted(
     git(project, home, "commit", "-qm", "tasks")
     agent("amp", "echo not yet")
     play(project, home, "work", "TASKS.md", "--check", "true", "-m", "1", "--agent", "amp", "--quiet")
-    (work,) = [run for run in runs(home) if run.facts.workspace == str(project) and run.facts.kind == "work"]
+    (work,) = [run for run in runs(home) if run.facts.workspace == str(project) and run.by_kind(False, True)]
     assert outcome(work) == "parked"
     agent("amp", f"date > work.txt; {COMPLETE}")
     page = open_page(f"runs/{work.id}", script=script)

@@ -15,7 +15,7 @@ import ralph
 from ralph.cli.table import SECTIONS, CliCommand, find
 from ralph.core import events, work_events
 from ralph.options.option import COMPATIBILITY
-from ralph.settings.load import PRESETS
+from ralph.settings.presets import PRESETS
 from ralph.settings.schema import Settings, format_duration, format_size
 from ralph.settings.validate import bare_type, describe_type, is_struct, metas_of
 
@@ -267,8 +267,8 @@ def _presets() -> str:
     ]
     for field in msgspec.structs.fields(Settings):
         key, words = field.encode_name, describe_type(field.type)
-        if any(key in row for row in PRESETS.values()):
-            cells = (_value(row.get(key, field.default), words) for row in PRESETS.values())
+        if any(key in preset.defaults for preset in PRESETS.values()):
+            cells = (_value(preset.defaults.get(key, field.default), words) for preset in PRESETS.values())
             lines.append(f"| `{key}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -56,7 +56,7 @@ def test_every_setting_is_in_the_schema_with_a_description() -> None:
         {"agent": None, "scm": None, "reviews": {"prompts": []}, "agent.x": None} | {"agent": {"model": None}},
         {"checkTimeout": "5m", "maxTime": 60, "maxLog": "32MB", "grace": 0},
         {"agents": {"mine": {"argv": ["x", "{prompt}"], "prompt": "argument"}}},
-        *PRESETS.values(),
+        *(preset.defaults for preset in PRESETS.values()),
     ],
 )
 def test_good_settings_pass_the_schema(document: dict[str, Any]) -> None:

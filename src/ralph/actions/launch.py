@@ -21,6 +21,7 @@ from ralph.errors import UserError, complaint_in
 from ralph.git.client import find_git
 from ralph.options.command_options import words_of
 from ralph.process.program import DetachedProcess, read_back, unnamed_file
+from ralph.settings import PRESET_OF
 from ralph.store.register import Listed
 
 MOST_WORDS = 4000
@@ -126,7 +127,7 @@ class NextRun(Struct, frozen=True, kw_only=True):
         if any(name in DECIDES or name.startswith("completion_") for name in self.given):
             return {}
         if self.checks:
-            return {"preset": "checks"}
+            return {"preset": PRESET_OF["loop"]}
         return {} if self.has_settings else {"ralph": 0}
 
     def words(self, goal: str) -> list[str]:
@@ -135,7 +136,7 @@ class NextRun(Struct, frozen=True, kw_only=True):
 
     def promise(self, task: str, values: Mapping[str, Any]) -> list[str]:
         """Return the command line for `/ralph-loop`. Options typed with it come before those given earlier."""
-        return self._command({**self.given, "preset": "promise"}, {**values, "prompt": task})
+        return self._command({**self.given, "preset": PRESET_OF["start"]}, {**values, "prompt": task})
 
     def _command(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
         chosen = {"agent": self.agent, "check": list(self.checks)}
@@ -145,7 +146,7 @@ class NextRun(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """Describe in a few words what a goal would start."""
         way = self.way
-        if way.get("preset") == "checks":
+        if "preset" in way:
             return f"loop until {plural(len(self.checks), 'check')} pass{'es' if len(self.checks) == 1 else ''}"
         said = cap_words(way["ralph"]) if "ralph" in way else "`ralph run`"
         return said + (f", {plural(len(self.checks), 'check')}" if self.checks else "")

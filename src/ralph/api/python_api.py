@@ -23,7 +23,7 @@ from ralph.process.streams import open_standard_streams
 from ralph.run.plan import RunPlan, prepare
 from ralph.run.play import Played, play
 from ralph.run.request import RunRequest
-from ralph.settings import load
+from ralph.settings import PRESET_OF, load
 from ralph.store.folder import write
 from ralph.supervise.bus import MessageBus
 from ralph.supervise.supervision import SupervisedRun
@@ -153,7 +153,7 @@ class RalphLoop:
             if isinstance(given := getattr(config, name), str):
                 raise UserError(f"{name}: expected a list, got {given!r}", "put it into a list")
         said: dict[str, Any] = {
-            "preset": "checks",
+            "preset": PRESET_OF["loop"],
             "checks": [{"command": command} for command in config.checks],
             "until": [f"tag:{config.completion_tag}"],
             "maximumIterations": config.max_iterations,
@@ -334,7 +334,7 @@ class Supervisor:
         self._run_root, self._prompt, self._cancel = run_root, prompt, cancel
         self._workspace = Path(workspace).resolve()
         said: dict[str, Any] = {
-            "preset": "supervise",
+            "preset": PRESET_OF["task"],
             "maximumIterations": max_restarts,
             "waitTimeout": wait_timeout,
             "pollInterval": poll_interval,

@@ -20,11 +20,11 @@ from ralph.files import decode_file
 from ralph.forge.host import Issue, fetch_issue
 from ralph.git.client import require_git
 from ralph.options.command_options import COMMANDS, option_names
-from ralph.options.option import GOAL_OPTIONS, PRESET_OF, as_settings, set_key
+from ralph.options.option import GOAL_OPTIONS, as_settings, set_key
 from ralph.run.agents import choices, workers
 from ralph.run.policy import make_composer, make_policy, refuse_endless
 from ralph.run.request import RunRequest
-from ralph.settings import LoadedSettings, format_duration, load
+from ralph.settings import PRESET_OF, LoadedSettings, format_duration, load
 from ralph.show.words import done_when
 from ralph.store.register import Listed, Objection, find_run, find_workspace, why_not_begun
 
@@ -241,7 +241,7 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
         document.setdefault("preset", PRESET_OF[command])
     cap = iteration_cap(values)
     if cap is not None:  # `--max-iterations` then limits the agent's own turns
-        document.setdefault("preset", "goal")
+        document.setdefault("preset", PRESET_OF["print"])
         if "maximumIterations" in document:
             set_key(document, "agent.maxTurns", document.pop("maximumIterations"))
         document["maximumIterations"] = MAX_ITERATIONS if cap < 0 else max(cap, 1)

@@ -33,7 +33,7 @@ from ralph.run.play import make_clock, report_refusal
 from ralph.run.play import play as play_plan
 from ralph.run.request import RunRequest
 from ralph.run.tuning import measuring_command, scripts_of
-from ralph.settings import PRESETS, override
+from ralph.settings import override
 from ralph.settings.detect_checks import installed_checks
 from ralph.settings.read import relative_path
 from ralph.settings.trust import Untrusted
@@ -84,13 +84,13 @@ def _complete(command: str, parsed: Parsed) -> RunRequest:
         request = replace(request, goal_text=read_piped_goal())
         if not request.goal_text:
             raise no_goal()
-    if settings.preset == "checks" and not settings.checks:
+    if settings.traits.needs_checks and not settings.checks:
         settings = override(settings, {"checks": _offer_detected_checks(workspace)})
-    if settings.preset == "tune":  # the script that measures is not for the agent to change
+    if settings.traits.measures:  # the script that measures is not for the agent to change
         scripts = scripts_of(measuring_command(settings.tune).command, workspace)
         settings = override(settings, {"worktree": True, "protect": [*scripts, *settings.protect.globs]})
     # Neither options nor settings say what counts as a claim; an explicit one is taken literally.
-    has_default_claim = "until" not in parsed.overrides and [*settings.until] == PRESETS[settings.preset]["until"]
+    has_default_claim = "until" not in parsed.overrides and [*settings.until] == settings.traits.defaults["until"]
     return replace(
         request,
         settings=settings,

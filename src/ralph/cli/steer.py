@@ -220,7 +220,7 @@ def with_limits(request: RunRequest, story: StoredRun, values: Values) -> RunReq
             raise UserError(f"--{name.replace('_', '-')} {values[name]} is too small", "give a number above 0")
     changes = as_settings(CHANGES, values)
     if "maximumIterations" in changes:
-        changes["maximumIterations"] += len(story.run.iterations) - (request.settings.preset == "promise")
+        changes["maximumIterations"] += len(story.run.iterations) - request.settings.traits.counts_continuations
     for key, earlier in (("until", request.settings.until), ("then", request.settings.then)):
         if key in changes:
             changes[key] = [*earlier, *changes[key]]

@@ -288,16 +288,6 @@ def fence(text: str, kind: str, nonce: str) -> str:
     return f"<{nonce} {kind}>\n{clean(text).strip(chr(10))}\n</{nonce} {kind}>" if text.strip() else ""
 
 
-COMPOSERS: dict[str, Compose] = {
-    "guardrails": guardrails,
-    "goal": goal,
-    "checks": checks,
-    "tune": tune,
-    "promise": promise,
-    "supervise": supervise,
-}
-
-
 def progress(run: Run) -> str:
     """Return the latest iterations in full, and the count of the rest."""
     older, full = run.iterations[:-FULL_ITERATIONS], run.iterations[-FULL_ITERATIONS:]

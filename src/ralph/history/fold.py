@@ -14,6 +14,7 @@ from ralph.core.text import clean, head, short
 from ralph.core.work_events import WorkStarted
 from ralph.history.run_history import AskedQuestion, CheckResult, PastIteration, RunHistory
 from ralph.history.work_history import board_after, todo_of
+from ralph.settings.presets import find_preset
 
 ANSWER_SHOWN = 1500
 MOST_NOTICES = 100
@@ -209,7 +210,7 @@ class Fold:
 
     def _judge_progress(self) -> None:
         """Set the progress of all iterations: a later one may show that a check is flaky."""
-        if not self._is_measurable or self.history.preset == "tune":
+        if not self._is_measurable or find_preset(self.history.preset).measures:
             return
         found = steps_of(self._measured, self._baseline, self.history.stuck or USUAL_STUCK)
         for one, step in zip(self.history.whole, found, strict=False):

@@ -17,6 +17,7 @@ from ralph.agents import module
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_given, replace_file
 from ralph.hooks.loops import HOOK_TIMEOUT
+from ralph.settings import PRESET_OF
 
 Scope = Literal["project", "shared", "user"]
 """Whose settings: one user's in one project, those of everyone in the project (in git), one user's in all projects."""
@@ -147,7 +148,7 @@ def find_host(name: str) -> Host:
     if name in REFUSED:
         raise UserError(
             f"no hooks for {name}: {REFUSED[name]}",
-            f'loop from outside instead: ralph run --preset promise --agent {name} "TASK"',
+            f'loop from outside instead: ralph run --preset {PRESET_OF["start"]} --agent {name} "TASK"',
         )
     raise UserError(f"unknown agent {name!r}", f"agents with a stop hook: {', '.join(HOSTS)}")
 

@@ -30,7 +30,7 @@ from ralph.options.command_options import QUOTES, RUN, parse_prompt_line
 from ralph.options.option import Option, as_settings, only
 from ralph.run import request as requests
 from ralph.run.policy import refuse_endless
-from ralph.settings import Settings, load
+from ralph.settings import PRESET_OF, Settings, load
 from ralph.settings.trust import refuse_untrusted
 from ralph.store.folder import cannot_write, new_run_id, prepare
 from ralph.verdict.exam_commands import validate_exams
@@ -158,14 +158,14 @@ def _reject(reason: str) -> str:
 def _load_settings(workspace: Path, overrides: Mapping[str, Any], env: Mapping[str, str]) -> Settings:
     """Load the project's settings with the preset `promise`. In a session only a promise counts as a claim."""
     refuse_untrusted(workspace, env)
-    settings = load(workspace, {**overrides, "preset": "promise"}, env=env).settings
+    settings = load(workspace, {**overrides, "preset": PRESET_OF["start"]}, env=env).settings
     promise = next((claim for claim in settings.until if claim.startswith("promise:")), "promise:DONE")
     settings = replace(settings, until=(promise,))
     # Safety that was asked for and cannot be had is an error.
     if settings.sandbox.enabled:
         raise UserError(
             "the settings ask for a sandbox, but the agent of this session is already running",
-            "loop from outside: `ralph run --preset promise --sandbox`; or set sandbox.enabled to false",
+            f"loop from outside: `ralph run --preset {settings.preset} --sandbox`; or set sandbox.enabled to false",
         )
     if settings.max_cost is not None:
         raise UserError(

@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args, get_origin
 import click
 
 from ralph.agents import known_names
-from ralph.settings import PRESETS, Settings, format_duration
+from ralph.settings import Settings, format_duration
+from ralph.settings.presets import DEFAULT_PRESET, PRESET_OF, PRESETS
 from ralph.settings.schema import format_size, parse_duration, parse_size
 from ralph.settings.validate import bare_type, field_types, metas_of
 
@@ -20,15 +21,6 @@ Values = dict[str, Any]
 
 KINDS: dict[str, Kind] = {"": "flag", "N": "int", "USD": "float", "NUMBER": "number", "PERCENT": "number"}
 FORMATS: dict[Any, Callable[[Any], str]] = {parse_duration: format_duration, parse_size: format_size}
-PRESET_OF = {
-    "loop": "checks",
-    "tune": "tune",
-    "work": "checks",
-    "task": "supervise",
-    "job": "supervise",
-    "start": "promise",
-}
-"""The preset of each command; that of `run` and the others is a setting, `guardrails` by default."""
 COMPATIBILITY = "Compatibility"
 
 
@@ -122,7 +114,7 @@ class Option(click.Option):
         if record is None:
             return None
         names = f"{', '.join(self.names)}[={self.metavar}]" if self.kind == "optional" else record[0]
-        return names, self.describe(PRESET_OF.get(ctx.command.name or "", "guardrails"))
+        return names, self.describe(PRESET_OF.get(ctx.command.name or "", DEFAULT_PRESET))
 
 
 def complete_with(words: Sequence[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
@@ -186,7 +178,7 @@ def _field(key: str) -> tuple[Any, Any]:
 def _default_text(key: str, preset: str) -> str:
     """Return the default of a setting as it is typed; "" if the help does not state it."""
     kind, default = _field(key)
-    default = PRESETS[preset].get(key, default)
+    default = PRESETS[preset].defaults.get(key, default)
     parsers = [meta.extra["parse"] for meta in metas_of(kind) if meta.extra and "parse" in meta.extra]
     if default in (None, "", ()) or isinstance(default, bool):
         return ""

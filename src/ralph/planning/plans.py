@@ -22,7 +22,7 @@ from ralph.errors import UserError
 from ralph.files import read_given, read_head, replace_file
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
-from ralph.settings import CheckCommand, Settings
+from ralph.settings import PRESET_OF, CheckCommand, Settings
 from ralph.store.folder import RunFolder, new_run_id, prepare, report_write_errors
 from ralph.verdict.checks import Checks
 from ralph.verdict.context import Context
@@ -245,7 +245,7 @@ def planning_settings(settings: Settings) -> Settings:
     """Return the settings of a planning run: the bare prompt, no checks, no commits."""
     return replace(
         settings,
-        preset="guardrails",
+        preset=PRESET_OF["plan"],
         until=(),
         checks=(),
         exams=(),

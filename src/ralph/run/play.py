@@ -349,7 +349,7 @@ def _begin(plan: RunPlan, context: Context, worktree: Worktree | None, stack: Ex
         context=context,
         policy=policy,
         trees=trees,
-        tuning=_open_tuning(context, trees, stack) if settings.preset == "tune" else None,
+        tuning=_open_tuning(context, trees, stack) if settings.traits.measures else None,
         publisher=PullRequestPublisher(request, plan.publish_to, context, trees) if plan.publish_to else None,
     )
     return opened, run

@@ -53,7 +53,7 @@ def make_policy(
     stall = settings.stall and max(settings.stall, settings.claims - 1)
     verdicts = make_verdict_gates(settings, claims, reading, tuple(gates.values()))
     people = (rules.unread_notes, *((rules.wait_for_answer,) if settings.on_question == "wait" else ()))
-    before_claims = _before_claims(settings, claims, reading)
+    before_claims, measures = _before_claims(settings, claims, reading), settings.traits.measures
     ordered = (
         *before_claims,
         rules.unless_waiting(
@@ -65,10 +65,10 @@ def make_policy(
             ),
             *own,
             stuck_rules.repeated_failures(1 if one_shot else settings.max_failures, () if one_shot else agents),
-            stuck_rules.not_allowed(works_elsewhere=settings.preset == "supervise"),
-            *(_tuning_rules(settings) if settings.preset == "tune" else ()),
+            stuck_rules.not_allowed(works_elsewhere=settings.traits.works_elsewhere),
+            *(_tuning_rules(settings) if measures else ()),
             stuck_rules.stalled(stall, commits=settings.worktree or settings.scm is not None),
-            *((stuck_rules.stuck(stuck, agents),) if settings.preset != "tune" else ()),
+            *(() if measures else (stuck_rules.stuck(stuck, agents),)),
             limits.wait_for_limit(settings.on_limit, agents, settings.max_time),
             limits.retry_transient,
             rules.at_most(
@@ -93,7 +93,8 @@ def make_policy(
 
 def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Reading) -> tuple[Rule, ...]:
     """Return the rules that come before the one that decides whether the run is done."""
-    tells_protected = settings.protect.globs and settings.preset != "tune"  # its prompts already name them
+    traits = settings.traits
+    tells_protected = settings.protect.globs and not traits.measures  # its prompts already name them
     return (
         rules.interrupted,
         rules.fatal_trouble,
@@ -101,14 +102,14 @@ def _before_claims(settings: Settings, claims: tuple[Claim, ...], reading: Readi
         rules.wait_requested,
         *((rules.wait_exit_code,) if settings.wait_signals else ()),
         # With `ralph tune`, a failed attempt was restored by then.
-        *((rules.failing_checks(settings.quoted),) if settings.preset != "tune" else ()),
+        *(() if traits.measures else (rules.failing_checks(settings.quoted),)),
         rules.open_tasks,
         *((rules.tell_protected(settings.protect.rule),) if tells_protected else ()),
         rules.protected_files,
         stuck_rules.last_failure,
         rules.refused_commit,
         stuck_rules.taken_over,
-        *((rules.claim_reminder(claims, reading),) if settings.preset != "promise" else ()),  # its prompts remind
+        *(() if traits.reminds_of_claim else (rules.claim_reminder(claims, reading),)),
         rules.person_notes,
         rules.wait_while_paused,
         *((rules.wait_for_answer, rules.may_ask) if settings.on_question == "wait" else ()),
@@ -217,7 +218,7 @@ def make_verdict_gates(
 
 
 def _claims(settings: Settings, green_is_enough: bool) -> tuple[Claim, ...]:
-    if settings.preset == "tune":  # measurements decide, not claims
+    if settings.traits.measures:
         return ()
     parts = [text.partition(":") for text in settings.until]
     claims = tuple(Claim(kind, text) for kind, _, text in parts)
@@ -225,8 +226,8 @@ def _claims(settings: Settings, green_is_enough: bool) -> tuple[Claim, ...]:
 
 
 def _cap(settings: Settings) -> int:
-    """Return the maximum of iterations. In the promise preset, the setting counts the turns after the first."""
-    return settings.maximum_iterations + (settings.preset == "promise")
+    """Return the maximum of iterations."""
+    return settings.maximum_iterations + settings.traits.counts_continuations
 
 
 def refuse_endless(settings: Settings, one_shot: bool = False) -> None:
@@ -238,8 +239,8 @@ def refuse_endless(settings: Settings, one_shot: bool = False) -> None:
         )
     if settings.checks:
         return
-    if settings.preset == "checks":
-        raise UserError("no checks given", 'the checks preset needs at least one: --check "CMD"')
+    if settings.traits.needs_checks:
+        raise UserError("no checks given", f'the {settings.preset} preset needs at least one: --check "CMD"')
     if "checks" in settings.until:
         raise UserError("--until checks needs a check", 'add one: --check "CMD"')
 
@@ -249,7 +250,7 @@ def explain_missing_claim(policy: Policy, request: RunRequest) -> str:
     reminder; else ""."""
     claims, goal, settings = policy.claims, request.goal(), request.settings
     is_said = not claims or any(not claim.text or claim.marker in goal for claim in claims)
-    if settings.preset != "guardrails" or settings.checks or is_said:
+    if not settings.traits.is_verbatim or settings.checks or is_said:
         return ""
     return (
         f"the prompt does not say how the agent ends this run: it has to {claims[0].deed}. "
@@ -267,12 +268,11 @@ def make_composer(
     tells_claim: bool = False,
 ) -> Callable[[Run, tuple[Note, ...]], str]:
     """Return the function that composes the prompt of each turn."""
-    compose = prompts.COMPOSERS[settings.preset]
-    shows_diff = settings.preset in ("checks", "tune")
+    traits = settings.traits
     checks = tuple(redact(check.command) for check in settings.checks)
 
     def composed(run: Run, notes: tuple[Note, ...]) -> str:
-        return compose(
+        return traits.compose(
             prompts.Brief(
                 run=run,
                 goal=goal(),
@@ -280,7 +280,7 @@ def make_composer(
                 notes=notes,
                 claim=next((claim for claim in policy.claims if claim.text), None),
                 checks=checks,
-                diff=diff() if shows_diff and run.last else "",
+                diff=diff() if traits.quotes_diff and run.last else "",
                 nonce=os.urandom(4).hex(),
                 counted=settings.include_iteration_count_in_prompt,
                 ultrawork=settings.ultrawork,

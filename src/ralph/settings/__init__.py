@@ -1,11 +1,12 @@
 """The settings of a run: what can be set (`schema`), where it is set (`load`, `read`), what is wrong with it
 (`validate`)."""
 
-from ralph.settings.load import PRESETS as PRESETS
 from ralph.settings.load import LoadedSettings as LoadedSettings
 from ralph.settings.load import load as load
 from ralph.settings.load import override as override
 from ralph.settings.load import settings_files as settings_files
+from ralph.settings.presets import PRESET_OF as PRESET_OF
+from ralph.settings.presets import PRESETS as PRESETS
 from ralph.settings.schema import AgentChoice as AgentChoice
 from ralph.settings.schema import CheckCommand as CheckCommand
 from ralph.settings.schema import CustomAgent as CustomAgent

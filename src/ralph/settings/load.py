@@ -13,27 +13,10 @@ from msgspec.structs import replace
 
 from ralph.errors import UserError
 from ralph.files import config_folder
+from ralph.settings.presets import DEFAULT_PRESET, PRESETS
 from ralph.settings.read import Document, SettingsLayer, read_file
 from ralph.settings.schema import AgentChoice, CheckCommand, CustomAgent, ExamCommand, Protection, Settings
 from ralph.settings.validate import KeyPath, Problem, bare_type, field_types, find_problems, is_struct, metas_of
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "guardrails": {"until": ["response:DONE"], "maximumIterations": 10},
-    "goal": {"until": ["word:STOP"], "maximumIterations": 10, "stall": 1},
-    "checks": {"until": ["tag:COMPLETE"], "maximumIterations": 25, "checkTimeout": 120, "baseline": True, "stuck": 8},
-    "promise": {"until": ["promise:DONE"], "maximumIterations": 100, "minToolCalls": 1, "session": "continue"},
-    "tune": {"until": [], "maximumIterations": 50, "checkTimeout": 600, "baseline": True, "worktree": True, "stuck": 6},
-    "supervise": {
-        "until": ["file:DONE"],
-        "maximumIterations": 100,
-        "maxFailures": 0,
-        "everyTurnCounts": True,
-        "waitSignals": True,
-        "restartDelay": 1,
-        "pollInterval": 1,
-    },
-}
-
 
 ALIASES = {
     "guardrails": "checks",
@@ -99,17 +82,17 @@ def settings_files(workspace: Path, env: Mapping[str, str]) -> list[Path]:
 
 def resolve(documents: list[Document]) -> Settings:
     """Return the settings from valid documents, lowest layer first, on top of the preset that they choose."""
-    preset = merge(*documents).get("preset", "guardrails")
-    if preset == "guardrails":
+    preset = merge(*documents).get("preset", DEFAULT_PRESET)
+    if PRESETS[preset].reads_completion_response:
         documents = [_with_claim(document) for document in documents]
     merged = merge(*documents)
     sandbox = merged.get("sandbox")
     in_sandbox = {"yolo": True} if isinstance(sandbox, dict) and sandbox.get("enabled") else {}
     for_request = {"worktree": True} if merged.get("pr", "off") != "off" else {}
-    return msgspec.convert(merge(PRESETS[preset], in_sandbox, merged, for_request), Settings)
+    return msgspec.convert(merge(PRESETS[preset].defaults, in_sandbox, merged, for_request), Settings)
 
 
-def merge(*documents: Document) -> Document:
+def merge(*documents: Mapping[str, Any]) -> Document:
     """Merge documents, the last wins: objects are merged, other values replaced, and null removes a key."""
     result: Document = {}
     for document in documents:
@@ -178,11 +161,11 @@ def _problems_in(layers: Iterable[SettingsLayer]) -> Iterator[tuple[SettingsLaye
 
 def _conflicts(settings: Settings) -> Iterator[Problem]:
     """Yield the conflicts between the settings of all layers together."""
-    fewest = 0 if settings.preset in ("promise", "supervise") else 1  # 0: no continuation
+    fewest = settings.traits.fewest_iterations
     if settings.maximum_iterations < fewest:
         text = f'expected {fewest} or more with the "{settings.preset}" preset, got {settings.maximum_iterations}'
         yield Problem(("maximumIterations",), text)
-    if not settings.until and settings.preset != "tune":
+    if not settings.until and not settings.traits.measures:
         yield Problem(("until",), "expected at least one claim, or no run can end as done")
     for name, agent in settings.agents.items():
         if text := _agent_conflict(name, agent):

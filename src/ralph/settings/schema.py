@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from ralph.core.model import FailAction
 from ralph.core.referees import QUESTION
 from ralph.errors import UserError
+from ralph.settings.presets import DEFAULT_PRESET, PRESETS, Preset, PresetName
 
 NUMBER = r"([0-9]{1,20}(?:\.[0-9]{1,20})?)"
 DURATION_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -287,9 +288,9 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     """Every setting of a run."""
 
     preset: Annotated[
-        Literal["guardrails", "goal", "checks", "tune", "promise", "supervise"],
+        PresetName,
         about("How to loop: a set of defaults for the other settings."),
-    ] = "guardrails"
+    ] = DEFAULT_PRESET
     agent: Annotated[AgentChoice, about("The coding agent; the first one installed if left out.")] = AgentChoice()
     maximum_iterations: Annotated[
         int,
@@ -477,4 +478,9 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     @property
     def verifies(self) -> bool:
         """Whether the run has checks, tasks, exams or a number to optimise that show whether the work is done."""
-        return bool(self.checks or self.tasks or self.exams or self.preset == "tune")
+        return bool(self.checks or self.tasks or self.exams or self.traits.measures)
+
+    @property
+    def traits(self) -> Preset:
+        """What the preset is, beyond the defaults that it sets."""
+        return PRESETS[self.preset]

@@ -13,6 +13,7 @@ from ralph.core.text import clean, listed, short, tail
 from ralph.history.fold import Fold
 from ralph.history.run_history import PastIteration
 from ralph.history.states import RESULT_TONES
+from ralph.settings.presets import find_preset
 from ralph.show.outlet import Style
 from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines, lines_with_words
 from ralph.show.words import (
@@ -53,7 +54,6 @@ _AGENT_OUTPUT = (e.AgentText, e.ToolStarted, e.ToolFinished, e.TodoUpdated, e.Ag
 _AFTER_VERDICT = (e.RunStarted, e.IterationStarted, e.ProofStarted, e.EndMeasured, e.Waiting, e.Paused, e.RunFinished)
 _VERDICT_PAINT = {"good": ("green", "good"), "bad": ("red", "alarm")}  # of the bar and of the text
 _GOAL_ROWS = 4
-_COMMANDS = {"checks": "ralph loop", "tune": "ralph tune", "supervise": "ralph task"}  # by preset
 
 
 class EventLines:
@@ -116,7 +116,8 @@ class EventLines:
                 kind = event.turn.ended_by or (event.turn.failure.kind if event.turn.failure else "")
                 why = f" ({short(kind, 200)})" if kind else ""
                 return self._loud("yellow", marks.retry, f"this turn does not count as an iteration{why}")
-            case e.Baseline() if self.fold.history.preset != "tune":  # there every check has to pass from the start
+            # `ralph tune` needs every check to pass from the start.
+            case e.Baseline() if not find_preset(self.fold.history.preset).measures:
                 is_useful = any(not check.passed for check in event.checks)
                 return self._barred("dim" if is_useful else "yellow", baseline_sentence(self.fold.history))
             case e.StartMeasured():
@@ -193,9 +194,10 @@ class EventLines:
         paint = self.style.paint
         dot = f" {self.style.marks.dot} "
         self._judged = None
-        self._has_fail_actions = self.verbose or event.preset == "guardrails"
+        preset = find_preset(event.preset)
+        self._has_fail_actions = self.verbose or preset.quotes_fail_action
         self.talk.root = event.worktree or event.workspace
-        command = _COMMANDS.get(event.preset, "ralph run")
+        command = preset.command
         facts = [
             "resumed" if event.resumed else "",
             short(agent_name(event.agent), 60),

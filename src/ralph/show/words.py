@@ -17,6 +17,7 @@ from ralph.core.text import money as money
 from ralph.core.text import nickname as nickname
 from ralph.history.overview import Now
 from ralph.history.run_history import CheckResult, PastIteration, RunHistory
+from ralph.settings.presets import find_preset
 
 MAX_NUMBER = 10**15  # a forged journal may hold any number
 
@@ -176,7 +177,7 @@ def hand_over_words(hand_over: HandOver) -> str:
 def baseline_sentence(history: RunHistory) -> str:
     """Return the results of the checks before the first turn; empty if they were not run."""
     red = [check for check in history.baseline if not check.passed]
-    if not history.baseline or (not red and history.preset == "tune"):
+    if not history.baseline or (not red and find_preset(history.preset).measures):
         return ""
     if not red:
         return "every check passes before the first turn: green checks won't show that this goal is met"

@@ -18,7 +18,7 @@ from ralph.store.mailbox import Mailbox
 from ralph.store.register import STATE, runs_in
 from ralph.store.writer import Registration, Writer, enlist
 
-ENDED = [name for name, state in STATES.items() if state.needs_you and name in {*Outcome}]
+ENDED = [name for name, state in STATES.items() if state.needs_you and name in {end.value for end in Outcome}]
 CHANGES = 'echo "line $N" >> file; [ $N -gt 1 ] && echo "<response>DONE</response>"; true'
 
 Ralph = Callable[..., Any]

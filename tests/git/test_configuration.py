@@ -1,5 +1,6 @@
 """Commits and pushes follow the user's settings and hooks; changes of those in a run are reported."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CalledProcessError
@@ -117,6 +118,29 @@ def test_a_rewind_writes_files_through_the_users_filters(
     done = ralph("rewind", "0")
     assert done.code == 0, done.err
     assert (workspace / "a.txt").read_text() == "ONE\n"
+
+
+@pytest.mark.parametrize("command", ["accept", "discard"])
+def test_a_worktree_that_leads_to_other_settings_runs_nothing(
+    command: str, at_work: Callable[..., Any], ralph: Ralph, workspace: Path, tmp_path: Path
+) -> None:
+    """`commondir` names the folder with settings and attributes. Git leaves it to ralph to name the right one."""
+    evil, pwned = tmp_path / "evil", tmp_path / "pwned"
+    done = at_work("echo two > a.txt", "--worktree", "--json")
+    (registered,) = (workspace / ".git" / "worktrees").iterdir()
+    for name in ("objects", "refs", "HEAD"):
+        (evil / name).parent.mkdir(exist_ok=True)
+        (evil / name).symlink_to(workspace / ".git" / name)
+    program = f'"touch {pwned}; cat"'
+    core = "[core]\n\trepositoryformatversion = 0\n"
+    (evil / "config").write_text(f'{core}[filter "x"]\n\tclean = {program}\n\tsmudge = {program}\n')
+    (evil / "info").mkdir()
+    (evil / "info" / "attributes").write_text("* filter=x\n")
+    (registered / "commondir").write_text(f"{evil}\n")
+    worktree = Path(done.one("run_finished")["worktree"])
+    os.utime(worktree / "a.txt", (1, 1))  # git reads a file through its filter if the time has changed
+    assert ralph(command).code == 0
+    assert not pwned.exists()
 
 
 @pytest.mark.parametrize(

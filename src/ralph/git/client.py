@@ -117,7 +117,15 @@ class Git(Struct, frozen=True, kw_only=True):
     def common_dir(self) -> str:
         """The folder with objects, refs and settings, which linked worktrees share."""
         name = read_line(os.path.join(self.git_dir, "commondir"))
+        folder, parent = os.path.split(os.path.dirname(self.git_dir))
+        if name and parent == "worktrees":  # git puts them only there; the file could name an agent's settings
+            return os.path.normpath(folder)
         return os.path.normpath(os.path.join(self.git_dir, name)) if name else self.git_dir
+
+    @property
+    def location(self) -> dict[str, str]:
+        """The variables with which git uses this repository, whatever the files in the working tree say."""
+        return {"GIT_DIR": self.git_dir, "GIT_COMMON_DIR": self.common_dir, "GIT_WORK_TREE": self.root}
 
     @property
     def scope(self) -> tuple[str, ...]:
@@ -160,7 +168,7 @@ class Git(Struct, frozen=True, kw_only=True):
     def stream(self, *args: str, stdin: bytes = b"", env: Env = None) -> Iterator[OwnProcess]:
         """Start git; it is killed if the caller leaves before reading all output."""
         settings: tuple[str, ...] = PINNED_SETTINGS
-        pinned = {"GIT_DIR": self.git_dir, "GIT_WORK_TREE": self.root, "GIT_NO_REPLACE_OBJECTS": "1"}
+        pinned = {**self.location, "GIT_NO_REPLACE_OBJECTS": "1"}
         if self.policy is GitPolicy.USER:  # hooks inherit the environment, and may run git in another repository
             settings, pinned = (), {}
         user = user_environment(self.deadline)
@@ -292,7 +300,7 @@ def _top_of(place: str, git_dir: str) -> str:
         if os.path.samefile(folder, git_dir):
             return ""
         if os.path.isfile(mark) or (os.path.isdir(mark) and os.path.samefile(mark, git_dir)):
-            return folder
+            return os.path.normpath(folder)
     return ""
 
 

@@ -135,7 +135,7 @@ def commit_all(worktree: Worktree, message: str, runner: Runner | None = None) -
     refuse_another(worktree)
     git = worktree.git
     before = git.resolve("HEAD")
-    env = {**git.identity(), "GIT_DIR": git.git_dir, "GIT_WORK_TREE": git.root}
+    env = {**git.identity(), **git.location}
     for _ in range(2):  # a lock that a killed git left is removed before the second attempt
         remove_stale_locks(git, worktree.ref)
         result = commit_with_git(

@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 
 from msgspec import Struct
@@ -265,7 +266,11 @@ def _find_repository(workspace: str) -> GitFolders | None:
     for top in (workspace, *parents(workspace)):
         mark = f"{top}/.git"
         if os.path.isdir(mark):
-            return _plain_repository(top, os.path.realpath(mark))
+            repository = _plain_repository(top, os.path.realpath(mark))
+            if os.path.islink(mark) and top == workspace:  # the agent could make it lead to another repository
+                link = GuardedFolder(folder=top, absent=(".git",))
+                repository = replace(repository, guarded=(*repository.guarded, link))
+            return repository
         if os.path.isfile(mark):
             return _find_linked(top, mark)
     return None
@@ -284,7 +289,7 @@ def _find_linked(top: str, mark: str) -> GitFolders | None:
     own = os.path.realpath(os.path.join(top, text.removeprefix("gitdir:").strip()))
     shared = read_start(f"{own}/commondir", 4096).decode("utf-8", "surrogateescape").strip()
     if not shared:
-        return _plain_repository(top, own)
+        return replace(_plain_repository(top, own), has_git_file=True)
     common = os.path.realpath(os.path.join(own, shared))
     head = read_start(f"{own}/HEAD", 4096).decode("utf-8", "surrogateescape").strip()
     branch = head.removeprefix("ref: ") if head.startswith("ref: refs/heads/") else "refs/heads/ralph/"
@@ -298,14 +303,22 @@ def _find_linked(top: str, mark: str) -> GitFolders | None:
             replace(_guard(own, mounts.WORKTREE_READ_ONLY), linkless=("",), linkless_trees=mounts.GIT_LINKLESS_TREES),
             GuardedFolder(folder=f"{common}/objects", absent=alternates, linkless=("",)),
             GuardedFolder(folder=f"{common}/{folder}", linkless_trees=("",)),
+            *_guard_submodules(own),
         ),
         branch_folder=folder,
     )
 
 
 def _guard_git(folder: str, names: Iterable[str]) -> GuardedFolder:
+    """Guard a git folder.
+
+    A git in another linked worktree obeys what is in its folder below `worktrees`, and one may be added at any time.
+    """
+    worktrees = [f"worktrees/{entry.name}" for entry in _folders_in(f"{folder}/worktrees")]
     return replace(
         _guard(folder, (*names, *mounts.GIT_ABSENT)),
+        emptied=("worktrees",),
+        visible=tuple(worktrees),
         pinned=mounts.GIT_PINNED,
         linkless=mounts.GIT_LINKLESS,
         linkless_trees=mounts.GIT_LINKLESS_TREES,
@@ -314,16 +327,20 @@ def _guard_git(folder: str, names: Iterable[str]) -> GuardedFolder:
 
 def _guard_submodules(git_dir: str) -> Iterator[GuardedFolder]:
     """Guard the repositories of submodules: git outside enters them, and obeys their settings."""
-    waiting = [f"{git_dir}/modules"] if os.path.isdir(f"{git_dir}/modules") else []
+    waiting = [f"{git_dir}/modules"]
     while waiting:
-        for entry in os.scandir(waiting.pop()):
-            if not entry.is_dir(follow_symlinks=False):
-                continue
+        for entry in _folders_in(waiting.pop()):
             if os.path.isfile(f"{entry.path}/HEAD"):
                 yield _guard_git(entry.path, mounts.GIT_READ_ONLY[:-1])
                 yield from _guard_submodules(entry.path)
             else:
                 waiting.append(entry.path)
+
+
+def _folders_in(folder: str) -> Iterator["os.DirEntry[str]"]:
+    """Yield the folders in a folder, without links; nothing if it does not exist."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        yield from (entry for entry in entries if entry.is_dir(follow_symlinks=False))
 
 
 @cache

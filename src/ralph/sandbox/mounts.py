@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-MountAccess = Literal["read", "write", "empty", "blank", "device", "dev", "proc"]
+MountAccess = Literal["read", "visible", "write", "empty", "blank", "device", "dev", "proc"]
 
 # Variables that lead to the user's session: keys, display, message bus.
 SESSION_VARIABLES = frozenset({
@@ -22,8 +22,9 @@ NAMESPACES = (
     "--die-with-parent", "--new-session", "--cap-drop", "ALL",
 )  # fmt: skip
 
-# In a repository: what makes git run programs or leads it to another one, and ralph's checkpoints.
-GIT_READ_ONLY = ("config", "hooks", "info", "refs/ralph")
+# In a repository: what makes git run programs or leads it to another one, and ralph's checkpoints. `branches` and
+# `remotes` are old forms of a remote's address: a push to a local one runs the hooks there.
+GIT_READ_ONLY = ("config", "hooks", "info", "branches", "remotes", "refs/ralph")
 GIT_PINNED = ("objects",)
 GIT_LINKLESS = ("", "objects")
 GIT_LINKLESS_TREES = ("logs", "refs")  # git outside would follow a link at any depth: to the log of feature/x, say
@@ -52,7 +53,10 @@ _LIBRARY_SIGNS = ("lib", "lib64", "libexec", "share", "pyvenv.cfg", "versions", 
 
 
 class Mount(Struct, frozen=True, order=True):
-    """A path inside the sandbox. `source` is what appears there, if it is not the same path outside."""
+    """A path inside the sandbox. `source` is what appears there, if it is not the same path outside.
+
+    A `visible` path is read-only, and left out if it has disappeared by the time the sandbox starts.
+    """
 
     path: str
     access: MountAccess
@@ -62,7 +66,8 @@ class Mount(Struct, frozen=True, order=True):
         if self.access in ("empty", "dev", "proc"):
             return ("--tmpfs" if self.access == "empty" else f"--{self.access}", self.path)
         source = "/dev/null" if self.access == "blank" else self.source or self.path
-        return ({"write": "--bind", "device": "--dev-bind"}.get(self.access, "--ro-bind"), source, self.path)
+        binds = {"write": "--bind", "device": "--dev-bind", "visible": "--ro-bind-try"}
+        return (binds.get(self.access, "--ro-bind"), source, self.path)
 
 
 class GuardedFolder(Struct, frozen=True, kw_only=True):
@@ -70,7 +75,8 @@ class GuardedFolder(Struct, frozen=True, kw_only=True):
 
     `read_only` names exist and are mounted read-only. `absent` names do not exist, and are removed again if something
     appears there. `pinned` folders are writable but cannot be moved. New links in `linkless` folders, and at any depth
-    in `linkless_trees`, are removed: git or ralph would follow them outside.
+    in `linkless_trees`, are removed: git or ralph would follow them outside. `emptied` folders are empty inside, apart
+    from the `visible` names in them, which are read-only. Nothing that is written there reaches the real folder.
     """
 
     folder: str
@@ -79,6 +85,8 @@ class GuardedFolder(Struct, frozen=True, kw_only=True):
     pinned: tuple[str, ...] = ()
     linkless: tuple[str, ...] = ()
     linkless_trees: tuple[str, ...] = ()
+    emptied: tuple[str, ...] = ()
+    visible: tuple[str, ...] = ()
 
 
 class GitFolders(Struct, frozen=True, kw_only=True):
@@ -90,6 +98,7 @@ class GitFolders(Struct, frozen=True, kw_only=True):
     common: str
     guarded: tuple[GuardedFolder, ...] = ()
     branch_folder: str = "refs/heads/ralph"
+    has_git_file: bool = False  # `.git` is a file that names the git folder, as in a submodule
 
     @property
     def is_linked(self) -> bool:
@@ -136,7 +145,9 @@ def mount_table(view: SandboxView, is_folder: Callable[[str], bool]) -> tuple[Mo
     if repository := view.repository:
         mounts.append(Mount(repository.top, "read"))
         if repository.is_linked:
-            mounts += [Mount(repository.common, "read"), Mount(f"{repository.top}/.git", "read")]
+            mounts.append(Mount(repository.common, "read"))
+        if repository.is_linked or repository.has_git_file:
+            mounts.append(Mount(f"{repository.top}/.git", "read"))
         mounts += [Mount(part, "write") for part in (*repository.shared_parts, repository.own)]
         mounts += [Mount(folder, "empty") for folder in repository.private_reflogs]
     mounts.append(Mount(view.workspace, "write"))
@@ -144,6 +155,8 @@ def mount_table(view: SandboxView, is_folder: Callable[[str], bool]) -> tuple[Mo
         mounts.append(Mount(guarded.folder, "write"))
         mounts += [Mount(f"{guarded.folder}/{name}", "read") for name in guarded.read_only]
         mounts += [Mount(f"{guarded.folder}/{name}", "write") for name in guarded.pinned]
+        mounts += [Mount(f"{guarded.folder}/{name}", "empty") for name in guarded.emptied]
+        mounts += [Mount(f"{guarded.folder}/{name}", "visible") for name in guarded.visible]
     for path in view.writable:
         is_device = is_inside(path, ("/dev",)) and not is_inside(path, ("/dev/shm",))
         mounts.append(Mount(path, "device" if is_device else "write"))

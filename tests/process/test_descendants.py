@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,23 @@ def test_a_running_process_keeps_its_start_time(sleeper: subprocess.Popen[bytes]
     assert start_of(sleeper.pid) == start
     assert is_living(sleeper.pid, start)
     assert is_living(os.getpid(), own_start())
+
+
+@pytest.mark.parametrize("variables", [{"TZ": "Asia/Tokyo"}, {"LC_ALL": "de_DE.UTF-8"}])
+def test_without_proc_a_process_is_the_same_in_another_time_zone_and_language(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str]
+) -> None:
+    """As when a laptop travels, or when cron, which has no locale, looks at a run of a terminal."""
+    monkeypatch.setattr(descendants, "HAS_PROC", False)
+    ps = tmp_path / "ps"  # like that of macOS, whose names of months depend on the locale
+    ps.write_text('#!/bin/sh\necho "S $LC_ALL $(date -d @1700000000 "+%c %H:%M")"\n')
+    ps.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    start = start_of(sleeper.pid)
+    assert start
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert is_living(sleeper.pid, start)
 
 
 def test_another_process_with_the_same_pid_is_told_apart(sleeper: subprocess.Popen[bytes]) -> None:

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 Ralph = Callable[..., Any]
 
 
-def listed(ralph: Ralph, *words: str, **env: str) -> list[dict[str, Any]]:
+def listed(ralph: Ralph, *words: str, **env: Any) -> list[dict[str, Any]]:
     result = ralph("ps", "--json", *words, **env)
     assert result.code == 0, result.err
     return [json.loads(line) for line in result.out.splitlines()]
@@ -72,14 +74,49 @@ def test_another_process_with_the_same_pid_is_not_the_run(ralph: Ralph, start: A
     assert "is not running: killed" in refused.err
 
 
-def test_a_run_on_another_machine_that_shares_the_home_is_not_listed(ralph: Ralph, start: Any, workspace: Path) -> None:
+@pytest.fixture
+def ended(ralph: Ralph, agent: Callable[..., str], workspace: Path) -> Callable[..., None]:
+    """Make a run that has ended; the function replaces a part of its record."""
+    assert ralph("run", "x", "--agent", agent("echo '<response>DONE</response>'")).code == 0
+    (state,) = (workspace / ".ralph" / "runs").glob("*/state.json")
+
+    def edit(**changes: str) -> None:
+        facts = json.loads(state.read_text())
+        facts.pop("machine")
+        state.write_text(json.dumps({**facts, **changes}))
+
+    return edit
+
+
+def test_a_run_on_another_machine_that_shares_the_home_is_only_listed_in_its_folder(
+    ralph: Ralph, ended: Callable[..., None], tmp_path: Path, workspace: Path
+) -> None:
+    ended(machine="elsewhere")
+    assert listed(ralph, "-a", cwd=tmp_path) == []
+    (workspace / "src").mkdir()
+    assert [run["state"] for run in listed(ralph, "-a", cwd=workspace / "src")] == ["done"]
+
+
+def test_a_record_with_a_host_name_from_an_earlier_version_is_listed(
+    ralph: Ralph, ended: Callable[..., None], tmp_path: Path
+) -> None:
+    ended(host="mac.fritz.box")
+    assert [run["state"] for run in listed(ralph, "-a", cwd=tmp_path)] == ["done"]
+
+
+def test_a_run_is_listed_after_the_machine_got_another_name(
+    environment: dict[str, str], start: Any, tmp_path: Path
+) -> None:
     run = start()
     run.in_turn()
+    rename = ["unshare", "--user", "--map-root-user", "--uts", "sh", "-c"]
+    if subprocess.run([*rename, "hostname other"], check=False, capture_output=True).returncode:
+        pytest.skip("this user may not rename a machine in a namespace")
+    command = f"hostname other; exec {sys.executable} -m ralph ps --json"
+    ps = subprocess.run([*rename, command], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, check=True)
+    assert [json.loads(line)["state"] for line in ps.stdout.splitlines()] == ["running"]
     run.let("<response>DONE</response>")
     run.finish()
-    state = workspace / ".ralph" / "runs" / run.id / "state.json"
-    state.write_text(json.dumps({**json.loads(state.read_text()), "host": "elsewhere"}))
-    assert listed(ralph, "-a") == []
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"run": 7}', "\0\0", None])

@@ -28,9 +28,10 @@ class Summary(Struct, omit_defaults=True, kw_only=True):
 
     run: str
     pid: int = 0
-    """With `start` and `host`: the process that plays it."""
+    """With `start` and `machine`: the process that plays it."""
     start: str = ""
-    host: str = ""
+    machine: str = ""
+    """Empty in records of earlier versions."""
     ignores_signals: bool = False
     workspace: str = ""
     branch: str = ""

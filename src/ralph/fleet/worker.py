@@ -42,7 +42,6 @@ from ralph.git.client import Git
 from ralph.process.signals import Interrupt
 from ralph.show.outlet import Ndjson
 from ralph.store.folder import RunFolder, prepare
-from ralph.store.register import host
 from ralph.store.writer import enlist
 
 SECRETS = (database.VARIABLE, "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")  # not for loops and checks
@@ -65,7 +64,7 @@ class Worker:
     ) -> None:
         self._slots, self._is_quiet, self._prints_events = slots, is_quiet, prints_events
         self._database, self._workspace = Database(url), workspace
-        self._id, self._name, self._repository = 0, name or f"{host()}-{os.getpid()}", ""
+        self._id, self._name, self._repository = 0, name or f"{os.uname().nodename}-{os.getpid()}", ""
         self._works: dict[str, LocalWork] = {}
         self._refusals: set[str] = set()
         self._brought = ""  # the backlog run that this worker brings

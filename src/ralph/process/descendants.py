@@ -197,7 +197,8 @@ def start_of(pid: int) -> str | None:
         found = _read_process(pid)
         boot_id = _read("/proc/sys/kernel/random/boot_id")[:8].decode()
         return f"{boot_id}+{int(found.started)}" if found else None  # ticks are counted from the last boot
-    with os.popen(f"ps -o state=,lstart= -p {pid}") as ps:
+    # `ps` prints local time, in the language of the locale: people travel, and cron has no locale.
+    with os.popen(f"LC_ALL=C TZ=UTC ps -o state=,lstart= -p {pid}") as ps:
         state, *start = ps.read().split() or [""]
     return None if not state or state.startswith("Z") else " ".join(start)
 

@@ -7,6 +7,7 @@ link to a removed workspace is broken, and a dead process is recognised by its s
 import os
 import pwd
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ from ralph.process.descendants import (
     marked_processes,
     processes_of_run,
 )
+from ralph.process.machine import machine_id
 from ralph.store.folder import RunFolder, is_occupied
 from ralph.store.journal import Entry, load_run, read_entries
 
@@ -70,7 +72,7 @@ class Listed(Struct, frozen=True):
 
 
 def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
-    """Return every run of this user on this machine that is still on disk, oldest first."""
+    """Return every run of this user on this machine or in this folder that is still on disk, oldest first."""
     links = state_folder(env, "runs")
     try:
         names = sorted(os.listdir(links))
@@ -78,15 +80,14 @@ def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
         names = []
     except OSError as error:
         raise UserError(f"cannot read {links}: {error.strerror}", "check its permissions, or XDG_STATE_HOME") from None
-    here = host()
     found = (run_at(f"{links}/{name}") for name in names)
-    return [run for run in found if run and run.facts.host in ("", here)]
+    return [run for run in found if run and _is_local(run)]
 
 
 def run_with_id(run_id: str, env: Mapping[str, str] = os.environ) -> Listed | None:
     """Return the run with exactly this id, which is never taken for a path."""
     found = run_at(f"{state_folder(env, 'runs')}/{run_id}") if _is_run_id(run_id) else None
-    return found if found and found.id == run_id and found.facts.host in ("", host()) else None
+    return found if found and found.id == run_id and _is_local(found) else None
 
 
 def runs_in(ralph: str | os.PathLike[str]) -> list[Listed]:
@@ -154,8 +155,13 @@ def _without_control_characters(facts: Facts) -> Facts:
     return replace(facts, **texts)
 
 
-def host() -> str:
-    return os.uname().nodename
+def _is_local(run: Listed) -> bool:
+    """Whether the run was played on this machine, or in the current folder. Machines may share a home."""
+    if run.facts.machine in ("", machine_id()):
+        return True
+    with suppress(OSError):  # the current folder was removed
+        return f"{os.getcwd()}/".startswith(f"{run.facts.workspace}/")
+    return False
 
 
 Objection = Callable[[Listed], str]

@@ -21,9 +21,10 @@ from ralph.core.state import Activity, BacklogSummary, RunSummary, after
 from ralph.core.text import escaped
 from ralph.files import replace_file, state_folder
 from ralph.process.descendants import own_start
+from ralph.process.machine import machine_id
 from ralph.store.folder import RunFolder, report_write_errors
 from ralph.store.journal import StoredRun, read_entries
-from ralph.store.register import JOURNAL, STATE, host, read_summary, summarize
+from ralph.store.register import JOURNAL, STATE, read_summary, summarize
 
 LineSink = Callable[[bytes], None]
 TEXT_LIMIT = 65536  # characters of one event; the turn's log has all of it
@@ -223,7 +224,7 @@ class SummaryFile(Generic[Facts]):
 
     def begin(self) -> None:
         """Write the summary before anything happens, because the process may be killed at any moment."""
-        self._facts = replace(self._facts, pid=os.getpid(), start=own_start(), host=host(), outcome="")
+        self._facts = replace(self._facts, pid=os.getpid(), start=own_start(), machine=machine_id(), outcome="")
         with report_write_errors(self._path):
             self._write()
 

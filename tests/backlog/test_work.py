@@ -264,6 +264,16 @@ def test_worktrees_are_filled_by_worktreeinclude_and_setup(works: Works) -> None
     assert done.returncode == 0, done.stderr
 
 
+def test_what_setup_makes_stays_in_the_gates_worktree_and_is_never_merged(works: Works) -> None:
+    """The gate checks out one candidate after another; a link that git doesn't ignore must survive that."""
+    (works.folder / ".gitignore").write_text("libs/\n")
+    works.todo("- [ ] T1 One\n- [ ] T2 Two\n  after: T1\n")
+    done = works.work("--setup", 'ln -s "$PWD" libs', checks=("test -L libs",))
+    assert done.returncode == 0, done.stderr
+    assert {"T1.txt", "T2.txt"} <= {*(merged := works.git("ls-tree", "--name-only", works.target).split())}
+    assert "libs" not in merged
+
+
 def test_the_workspace_may_be_a_subfolder_of_the_repository(works: Works) -> None:
     below = works.folder / "app"
     below.mkdir()

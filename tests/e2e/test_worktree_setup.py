@@ -91,6 +91,101 @@ def test_the_setup_command_runs_once_and_its_files_are_not_committed(
     assert git("show", "--format=", "--name-only", "HEAD").split() == ["new"]
 
 
+SETUP = """
+ln -s "$PWD" node_modules; echo local > made.txt; mkdir folder; echo deep > 'folder/a [b] *c'
+echo lock > package-lock.json; rm -f gone; echo mine > conf.local
+"""
+
+
+@pytest.fixture
+def with_lock_file(repository: Path, git: Git) -> Path:
+    (repository / ".gitignore").write_text("node_modules/\n")
+    (repository / "package-lock.json").write_text("{}\n")
+    (repository / "gone").write_text("tracked\n")
+    git("add", "-A")
+    git("commit", "-qm", "lock file")
+    return repository
+
+
+@pytest.mark.parametrize("commit", ["true", "git add -A; git commit -qm own", "git commit -qam own"])
+@pytest.mark.parametrize("squash", [(), ("--no-squash",)])
+def test_what_setup_made_is_not_the_agents_work(
+    play: Callable[..., Any],
+    ralph: Callable[..., Any],
+    with_lock_file: Path,
+    git: Git,
+    *,
+    commit: str,
+    squash: tuple[str, ...],
+) -> None:
+    """A pattern such as `node_modules/` doesn't cover a link, so git would commit it."""
+    script = f"git status --porcelain > ../status; echo n > new; echo more >> conf.local; {commit}"
+    done = play(script, "--check", "test -f new -a -L node_modules", "--setup", SETUP)
+    assert done.code == 0, done.err
+    assert "--setup changed tracked files, which stay out of the commits: gone, package-lock.json" in done.err
+    stat = ralph("diff", "--stat").out
+    assert [line.split()[1] for line in stat.splitlines()] == ["conf.local", "new"]
+    assert ralph("accept", *squash).code == 0
+    assert git("diff", "--name-only", "HEAD~1" if not squash else "@{1}").split() == ["conf.local", "new"]
+    assert (with_lock_file / "conf.local").read_text() == "mine\nmore\n"
+
+
+@pytest.mark.parametrize("sandbox", [(), ("--sandbox",)])
+def test_git_status_of_the_agent_does_not_list_what_setup_made(
+    play: Callable[..., Any], with_lock_file: Path, request: pytest.FixtureRequest, sandbox: tuple[str, ...]
+) -> None:
+    if sandbox:
+        request.getfixturevalue("bubblewrap")
+    done = play("echo n > new; git status --porcelain | sed 's/^/> /'", "--check", "true", "--setup", SETUP, *sandbox)
+    assert done.code == 0, done.err
+    status = [line.strip() for line in (done.out + done.err).splitlines() if line.startswith("  > ")]
+    assert status == [">  D gone", ">  M package-lock.json", "> ?? new"]
+
+
+def test_a_rewind_keeps_what_setup_made(
+    play: Callable[..., Any], ralph: Callable[..., Any], with_lock_file: Path, git: Git
+) -> None:
+    """The second iteration changes the setup's files; before it they are as the setup left them."""
+    change = "test -f new && echo x | tee made.txt > package-lock.json; echo n >> new"
+    done = play(change, "--check", "test $(wc -l < new) = 2", "--setup", SETUP)
+    assert done.code == 0, done.err
+    worktree = Path(git("worktree", "list").splitlines()[1].split()[0])
+    assert (worktree / "made.txt").read_text() == "x\n"
+    assert ralph("rewind", "1").code == 0
+    assert (worktree / "made.txt").read_text() == "local\n"
+    assert (worktree / "package-lock.json").read_text() == "lock\n"
+    assert not (worktree / "gone").exists()
+    again = ralph("rewind", "2")
+    assert again.code == 0, again.err
+    assert (worktree / "made.txt").read_text() == "x\n"
+
+
+def test_exams_find_what_setup_makes_in_their_own_copy(
+    play: Callable[..., Any], ralph: Callable[..., Any], with_lock_file: Path, tmp_path: Path
+) -> None:
+    """A checkpoint with the setup's link would make the setup of the copy fail: the link exists there already."""
+    exam = tmp_path / "exam.sh"
+    exam.write_text("test -L node_modules && test -f new\n")
+    done = play("echo n > new", "--check", "true", "--setup", f"set -e; {SETUP}", "--exam", f"sh {exam}")
+    assert done.code == 0, done.err
+
+
+def test_a_link_to_a_folder_comes_along_by_worktreeinclude(
+    play: Callable[..., Any], repository: Path, git: Git
+) -> None:
+    """An npm workspace links its own packages: node_modules/@x/a -> ../../packages/a."""
+    (repository / ".gitignore").write_text("node_modules\n")
+    (repository / ".worktreeinclude").write_text("node_modules\n")
+    (repository / "packages/a").mkdir(parents=True)
+    (repository / "packages/a/index.js").write_text("tracked\n")
+    (repository / "node_modules").mkdir()
+    (repository / "node_modules/a").symlink_to("../packages/a")
+    git("add", "-A")
+    git("commit", "-qm", "workspace")
+    done = play("echo n > new", "--check", "grep -q tracked node_modules/a/index.js")
+    assert done.code == 0, done.err
+
+
 def test_a_setup_command_that_fails_ends_the_run_before_anything_is_spent(
     play: Callable[..., Any], repository: Path
 ) -> None:

@@ -8,7 +8,6 @@ from msgspec.json import Decoder
 from ralph.core.events import FileEdit, TodoItem
 from ralph.core.model import Usage
 from ralph.core.text import both_ends, one_line, whole_words
-from ralph.errors import UNREADABLE
 from ralph.files import read_head
 
 Table = dict[str, Any]
@@ -23,14 +22,14 @@ def read(line: bytes) -> Table | None:
     """
     try:
         return _TABLE.decode(line)
-    except UNREADABLE:
+    except (ValueError, RecursionError):
         pass
     if b"\\u" not in line and line.isascii():  # nothing to replace
         return None
     try:
         value = json.loads(line.decode(errors="replace"), strict=False)
         return _TABLE.decode(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
-    except UNREADABLE:
+    except (ValueError, RecursionError):
         return None
 
 

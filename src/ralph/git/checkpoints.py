@@ -107,6 +107,7 @@ class Checkpoints:
         # Ignored files in places that the checkpoint needs would be overwritten: they must be saved.
         missing = index.run("diff-index", "--cached", "-z", "--name-only", "--diff-filter=D", target.tree)
         index.add(sorted({found for path in missing.split(b"\0")[:-1] for found in self._in_the_way_of(path)}))
+        index.add_setup_files(target.tree)
         now = index.tree(whole=True)
         if index.left_out:
             raise UserError(

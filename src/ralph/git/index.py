@@ -7,9 +7,9 @@ objects that they need; git's garbage collection removes the others.
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from ralph.core.secrets import Redactor, secret_values
 from ralph.files import add_to_file, read_given, temporary_folder, write_file
 from ralph.git.client import Git, GitError, PrivateGitFolder, git_error
+from ralph.git.setup_files import SetupFiles, TreeEntry, is_unchanged, load_setup_files
 from ralph.store.folder import report_write_errors
 
 BIG_FILE = 50_000_000  # bytes; larger new files are not saved
@@ -67,6 +68,8 @@ class PrivateIndex:
         self._private = PrivateGitFolder(git, os.path.abspath(folder))
         self._submodules: list[bytes] = []
         self._options: tuple[str, ...] = ()
+        self._setup = SetupFiles()
+        self._added: set[bytes] = set()  # by `add`: they are in the tree even if the setup made them
 
     def begin(self) -> None:
         """Start from a copy of the user's index."""
@@ -96,6 +99,7 @@ class PrivateIndex:
         if not os.path.isfile(self._path) or os.path.islink(self._path):
             self.begin()
         seen = self._status()
+        self._leave_out_setup_files(seen)
         self._enter_new_nested(seen)
         kept = seen.changed | (seen.new if whole else self._small_new_files(seen))
         tree, unreadable = self._add(kept)
@@ -112,9 +116,16 @@ class PrivateIndex:
 
     def add(self, paths: list[bytes]) -> None:
         """Add these files to the index, even if git ignores them."""
+        self._added |= {*paths}
         if paths and (unreadable := self._update(paths)):
             raise GitError(f"git cannot save {display_path(unreadable[0])}", "move it away first")
         self._tree = ""
+
+    def add_setup_files(self, target: str) -> None:
+        """Add the files of the setup that `target` has in another version: otherwise git refuses to replace them."""
+        if files := {file.path for file in self._setup.files}:
+            differing = self.run("diff-index", "--cached", "-z", "--name-only", target).split(b"\0")
+            self.add([path for path in differing if path in files])
 
     def run(self, *args: str, stdin: bytes = b"", head: str = "") -> bytes:
         """Run git with this index. No program that the repository names is run."""
@@ -124,7 +135,8 @@ class PrivateIndex:
         """Turn the files of the tree `now` into those of the tree `target`, byte for byte except line ends."""
         self._make_younger()
         self.run("read-tree", "--no-sparse-checkout", "-m", "-u", now, target)
-        self._tree = target
+        self._tree, self._added = target, set()
+        self._restore_setup_files()
 
     def smudge(self, paths: Sequence[bytes]) -> None:
         """Write these files again through the user's filters: their objects in the tree were written by filters."""
@@ -142,7 +154,7 @@ class PrivateIndex:
         os.utime(self._path, (soon, soon))
 
     def _copy_users_index(self) -> None:
-        self._tree = ""
+        self._tree, self._setup = "", load_setup_files(self.git.root)
         source = os.path.join(self.git.git_dir, "index")
         with report_write_errors(self._path):
             Path(f"{self._path}.lock").unlink(missing_ok=True)  # from a killed git; only ralph writes this index
@@ -182,6 +194,39 @@ class PrivateIndex:
         seen.head = head
         seen.nested = sorted({*seen.nested, *self._submodules})
         return seen
+
+    def _leave_out_setup_files(self, seen: GitStatus) -> None:
+        """Make the tree have these files as the commit has them, as long as they are as the setup left them."""
+        root, differing = self.git.root, (seen.changed.keys() | seen.new.keys()) - self._added
+        ours = [file for file in self._setup.files if file.path in differing]
+        unchanged = {file.path: file.before for file in ours if is_unchanged(root, file)}
+        unchanged |= dict.fromkeys(self._setup.included & differing)
+        untracked = {path for path, mode in seen.new.items() if mode == UNKNOWN}
+        for path in unchanged:
+            seen.changed.pop(path, None)
+            seen.new.pop(path, None)
+        self._set_entries({path: before for path, before in unchanged.items() if path not in untracked})
+
+    def _restore_setup_files(self) -> None:
+        """Write the files again that the setup made, unless the tree has another version of them."""
+        lost = {file.path: file for file in self._setup.files if not is_unchanged(self.git.root, file)}
+        if not lost:
+            return
+        rows = (row.partition(b"\t") for row in self.run("ls-files", "--stage", "-z").split(b"\0"))
+        entries = {path: (about.split()[0], about.split()[1].decode()) for about, _, path in rows if path in lost}
+        missing = [file for path, file in lost.items() if entries.get(path) == file.before]
+        self._set_entries({file.path: file.after for file in missing})
+        there = [file.path for file in missing if file.after]
+        self.run("checkout-index", "-f", "-z", "--stdin", stdin=b"\0".join([*there, b""]))
+        for file in missing:
+            if not file.after:
+                Path(os.fsdecode(self.git.place(file.path))).unlink(missing_ok=True)
+        self._set_entries({file.path: file.before for file in missing})
+
+    def _set_entries(self, entries: Mapping[bytes, TreeEntry | None]) -> None:
+        if entries:
+            set_entries(self.run, entries)
+            self._tree = ""
 
     def _enter_new_nested(self, seen: GitStatus) -> None:
         """Treat the files of nested repositories that were added during the run as new files."""
@@ -433,17 +478,18 @@ def files_in(git: Git, folder: bytes) -> Iterator[list[bytes]]:
             yield from files_in(git, path.rstrip(b"/"))
 
 
-TreeEntry = tuple[bytes, str]  # mode, and hash of the object
+def set_entries(run: Callable[..., bytes], entries: Mapping[bytes, TreeEntry | None]) -> None:
+    """Write these entries into the index; None removes one. The files stay as they are. `run` runs git."""
+    if removed := [path for path, entry in entries.items() if not entry]:
+        run("update-index", "--force-remove", "-z", "--stdin", stdin=b"\0".join([*removed, b""]))
+    if kept := [b"%b %b\t%b" % (entry[0], entry[1].encode(), path) for path, entry in entries.items() if entry]:
+        run("update-index", "-z", "--index-info", stdin=b"\0".join([*kept, b""]))
 
 
 def tree_with(git: Git, base: str, entries: Mapping[bytes, TreeEntry | None]) -> str:
     """Return the tree of `base`, the full hash of a tree or commit, with these files in it; None removes a file."""
-    lines = [
-        b"%b %b\t%b" % (*(entry[0], entry[1].encode()), path) if entry else b"0 %b\t%b" % (b"0" * len(base), path)
-        for path, entry in entries.items()
-    ]
     with temporary_folder() as folder:
         env = {"GIT_INDEX_FILE": os.path.join(folder, "index")}
         git.run("read-tree", base, env=env)
-        git.run("update-index", "-z", "--index-info", stdin=b"\0".join([*lines, b""]), env=env)
+        set_entries(partial(git.run, env=env), entries)
         return git.run("write-tree", env=env).decode().strip()

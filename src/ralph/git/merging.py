@@ -15,8 +15,9 @@ from ralph.core.backlog import Conflict
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.git.client import Git, GitError, git_error, version_line
-from ralph.git.index import TreeEntry, display_path, tree_with
+from ralph.git.index import display_path, tree_with
 from ralph.git.locks import LOCKED_REF, remove_reflog_links, remove_stale, update_refs
+from ralph.git.setup_files import TreeEntry
 
 OLDEST_GIT = (2, 38)  # the first with `merge-tree --write-tree`
 INTERMEDIATE = "an intermediate merge"  # message of a commit that no branch points to

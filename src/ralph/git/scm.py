@@ -6,7 +6,7 @@ Commands run as the user would type them, so their hooks and settings apply.
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from ralph.core.text import clean, head, one_line, tail
 from ralph.errors import UserError
 from ralph.files import read_given
 from ralph.git.client import Env, Git, find_git, git_at, git_error, require_git, user_environment
-from ralph.git.index import MAX_INDEX, files_in, folders_to, new_repositories
+from ralph.git.index import MAX_INDEX, files_in, folders_to, new_repositories, set_entries
+from ralph.git.setup_files import TreeEntry
 from ralph.process.own_process import OwnProcess
 from ralph.process.program import Command
 from ralph.process.signals import Cancelled, Deadline
@@ -127,10 +128,11 @@ def commit_with_git(
     env: Env = None,
     run: Runner = run_unattended,
     only: Sequence[bytes] | None = None,
-    without: Collection[bytes] = (),
+    without: Mapping[bytes, TreeEntry | None] = {},
     nested: Sequence[bytes] = (),
 ) -> Result:
-    """Commit everything, including new files except those in `without`. With `only`, commit only these files.
+    """Commit everything, including new files. With `only`, commit only these files; files in `without` are committed
+    as it says.
 
     The result is also a success if there is nothing to commit. `git` is the repository in which the run began. `nested`
     are nested repositories in it whose files are part of the work.
@@ -150,9 +152,7 @@ def commit_with_git(
     if added.was_stopped:  # what hangs here, such as a filter, would hang in the commit as well
         return Result("commit", False, _summary(added), was_stopped=True)
     if without:
-        new = found.run("diff-index", "--cached", "--name-only", "--diff-filter=A", "-z", "HEAD", "--").split(b"\0")
-        if unwanted := {*new} & {*without}:
-            found.run("update-index", "--force-remove", "-z", "--stdin", stdin=b"\0".join((*unwanted, b"")))
+        set_entries(found.run, without)
     since_head = ("diff-index", "--cached", "--no-renames", "--name-only", "-z", "HEAD", "--")
     staged = {*found.run(*(since_head if found.resolve("HEAD") else ("ls-files", "-z"))).split(b"\0")} - {b""}
     chosen = staged if only is None else staged & {*only}

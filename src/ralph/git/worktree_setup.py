@@ -8,7 +8,7 @@ finished. If ralph is killed, the keeper removes it; if the keeper is killed as 
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -16,11 +16,18 @@ from secrets import token_hex
 from msgspec.structs import replace
 
 from ralph.errors import UserError
-from ralph.files import hold, locked, names_in, read_file, write_file
+from ralph.files import config_folder, hold, locked, names_in, read_file, read_given, temporary_folder, write_file
 from ralph.git.client import Git, git_at
-from ralph.git.index import gitlinks, submodule_paths
+from ralph.git.index import PrivateIndex, gitlinks, submodule_paths, tree_of
+from ralph.git.setup_files import (
+    SetupFile,
+    SetupFiles,
+    describe,
+    forget_setup_files,
+    parse_raw_changes,
+    save_setup_files,
+)
 from ralph.git.worktrees import (
-    COPIED_LIST,
     Worktree,
     check_out,
     registered_git_dir,
@@ -70,23 +77,48 @@ def init_submodules(home: Git, git: Git) -> list[str]:
     return missing
 
 
-def copy_included_files(home: Git, git: Git) -> None:
-    """Copy the ignored files that `.worktreeinclude` names (patterns as in .gitignore) into a worktree."""
+def copy_included_files(home: Git, git: Git) -> list[bytes]:
+    """Copy the ignored files that `.worktreeinclude` names (patterns as in .gitignore) into a worktree; return them."""
     patterns = os.path.join(home.root, INCLUDE_FILE)
     if not os.path.isfile(patterns):
-        return
+        return []
     args = ("ls-files", "-z", "--others", "--ignored", f"--exclude-from={patterns}")
-    included = [path for path in home.run(*args).split(b"\0") if path]
-    found = home.try_run("check-ignore", "-z", "--stdin", stdin=b"\0".join(included)).out.split(b"\0")
-    ignored = [path for path in found if path]
-    write_file(os.path.join(git.git_dir, COPIED_LIST), b"\0".join(ignored))
-    for path in ignored:
+    names = [path for path in home.run(*args).split(b"\0") if path]
+    ignored = home.try_run("check-ignore", "-z", "--stdin", stdin=b"\0".join(names)).out.split(b"\0")
+    included = [path for path in ignored if path and b".ralph" not in path.split(b"/")]
+    for path in included:
         target, source = git.place(path), home.place(path)
-        if b".ralph" in path.split(b"/") or os.path.lexists(target) or not os.path.isfile(source):
+        # A link is copied as a link, even to a folder: npm workspaces and pnpm link their packages.
+        if os.path.lexists(target) or not (os.path.isfile(source) or os.path.islink(source)):
             continue
         with suppress(FileNotFoundError):  # another program may just be removing it
             os.makedirs(os.path.dirname(target), exist_ok=True)
             shutil.copy2(source, target, follow_symlinks=False)
+    return included
+
+
+def record_setup(worktree: Worktree, included: Sequence[bytes]) -> list[SetupFile]:
+    """Record what the setup of a worktree made, changed or removed, apart from ignored files; return it."""
+    git = worktree.git
+    forget_setup_files(git.root)
+    with temporary_folder() as folder:
+        index = PrivateIndex(git, folder)
+        index.begin()
+        tree = tree_of(index.tree(whole=True))
+        changes = git.run("diff-tree", "-r", "-z", "--no-renames", "HEAD", tree)
+    files = [describe(git.root, *change) for change in parse_raw_changes(changes) if change[0] not in {*included}]
+    if files or included:
+        save_setup_files(git.root, SetupFiles(tuple(files), frozenset(included)), _ignored_everywhere(worktree.home))
+    return files
+
+
+def _ignored_everywhere(home: Git) -> bytes:
+    """Return the patterns of the user's `core.excludesFile`."""
+    named = home.try_run("config", "--type=path", "--get", "core.excludesFile").out.removesuffix(b"\n")
+    default = os.path.join(os.path.dirname(config_folder(os.environ)), "git/ignore")
+    with suppress(OSError):
+        return read_given(os.fsdecode(named) or default)
+    return b""
 
 
 COPY, OWNER = ".copy", ".copy.owner"  # the ends of the names of a copy, and of its file, which names the repository

@@ -18,9 +18,19 @@ from ralph.core.text import head
 from ralph.errors import UserError
 from ralph.files import locked, read_given, remove_tree, replace_file, state_folder, temporary_folder
 from ralph.git.client import PINNED_SETTINGS, Git, GitError, git_at, git_dir_of, git_error, read_line
-from ralph.git.index import MAX_INDEX, PrivateIndex, display_path, files_in, find_nested, gitlinks, head_of, tree_of
+from ralph.git.index import (
+    MAX_INDEX,
+    PrivateIndex,
+    display_path,
+    files_in,
+    find_nested,
+    gitlinks,
+    head_of,
+    tree_of,
+)
 from ralph.git.locks import remove_stale, remove_stale_locks, update_refs
 from ralph.git.scm import Runner, commit_with_git, run_unattended
+from ralph.git.setup_files import excludes_file, forget_setup_files, load_setup_files
 from ralph.store.folder import is_occupied
 from ralph.store.journal import read_entries
 
@@ -28,9 +38,6 @@ from ralph.store.journal import read_entries
 NOT_INTO_NESTED = ("--ignore-submodules=dirty",)
 ATTRIBUTES = ("--", ":(top,glob)**/.gitattributes")
 COMMIT = ("commit", "-q", "--no-verify", "--no-gpg-sign", "-m")
-
-
-COPIED_LIST = "ralph-carried"  # in the git folder of a worktree
 
 
 class WrongWorktree(UserError):
@@ -146,7 +153,7 @@ def commit_all(worktree: Worktree, message: str, runner: Runner | None = None) -
             flags=("--no-verify", "--no-gpg-sign", "--allow-empty-message"),
             env=env,
             run=runner or partial(run_unattended, deadline=git.deadline),
-            without=copied_files(git),
+            without=load_setup_files(git.root).unchanged(git.root),
             nested=find_nested(git),
         )
         if result.ok or result.was_stopped:
@@ -227,7 +234,9 @@ def _remove_new_gitignores(git: Git) -> None:
 
 
 def _clean(git: Git) -> None:
-    result = git.try_run("clean", "-q", "-ffd")
+    excludes = excludes_file(git.root)
+    kept = ("-c", f"core.excludesFile={excludes}") if excludes else ()
+    result = git.try_run(*kept, "clean", "-q", "-ffd")
     if result.code:
         reason = head(git_error(("clean",), result).message, 100, "…")
         hint = "folders may be nested deeper there than a path may be long: remove them with rm -r"
@@ -276,17 +285,10 @@ def merge_target(git: Git, target: str, reserved: Sequence[str]) -> tuple[str, .
     return tuple(files)
 
 
-def copied_files(git: Git) -> list[bytes]:
-    """Return the ignored files that were copied into a worktree: not work, even if git doesn't ignore them now."""
-    with suppress(OSError, UserError):
-        return read_given(os.path.join(git.git_dir, COPIED_LIST), MAX_INDEX).split(b"\0")
-    return []
-
-
 def is_clean(git: Git, tip: str) -> bool:
-    """Return whether the worktree is exactly at this commit, apart from ralph's own files and copied files."""
+    """Return whether the worktree is exactly at this commit, apart from ralph's own files and those of the setup."""
     with suppress(GitError):
-        return git.resolve("HEAD") == tip and not {*_changes(git)} - {*copied_files(git)}
+        return git.resolve("HEAD") == tip and not _work_in(git)
     return False
 
 
@@ -363,6 +365,7 @@ def remove_folder(worktree: Worktree) -> None:
                     os.rename(folder, trash)
                 remove_tree(trash)
         remove_stale(worktree.home, index, f"{index}.lock", age=0.0)
+        forget_setup_files(worktree.path)
         if kept := registered_git_dir(worktree):
             remove_tree(kept, last="gitdir")
     except OSError as error:
@@ -389,6 +392,13 @@ def _changes(git: Git) -> list[bytes]:
     return [line[3:] for line in lines if line and b"/.ralph/" not in b"/" + line[3:]]
 
 
+def _work_in(git: Git) -> list[bytes]:
+    """Return the changed paths of a worktree, without what its setup made."""
+    changes = _changes(git)
+    unchanged = load_setup_files(git.root).unchanged(git.root) if changes else {}
+    return [path for path in changes if path not in unchanged]
+
+
 def refuse_if_anything_is_lost(worktree: Worktree) -> None:
     commits = {worktree.home.resolve(worktree.ref)}
     if os.path.isdir(worktree.path):
@@ -409,7 +419,7 @@ def refuse_if_anything_is_lost(worktree: Worktree) -> None:
 def first_unsaved(worktree: Worktree) -> str:
     """Return the first change, new file or nested repository that exists only in the worktree; empty if none does."""
     git = worktree.git
-    paths = [path for path in _changes(git) if not path.endswith(b"/") or any(files_in(git, path[:-1]))]
+    paths = [path for path in _work_in(git) if not path.endswith(b"/") or any(files_in(git, path[:-1]))]
     paths += [git.place(path) for path in _changed_submodules(worktree.home, git)]
     return display_path(paths[0]) if paths else ""
 

@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from ralph.core.events import Notice
 from ralph.core.text import listed, tail
 from ralph.errors import UserError
-from ralph.files import EXAM, hold, names_in, remove_tree
+from ralph.files import EXAM, hold, names_in, read_file, remove_tree
 from ralph.git import worktree_setup
 from ralph.git.client import Git
+from ralph.git.index import display_path
+from ralph.git.setup_files import excludes_file, quiet_environment
 from ralph.git.worktrees import Worktree, check_out
 from ralph.process.descendants import MARK
 from ralph.process.keeper import Keeper
@@ -27,6 +29,7 @@ from ralph.verdict.context import Context
 from ralph.verdict.sandboxing import open_run_sandbox
 
 CACHE = ".ralph/pycache"  # of compiled modules, in a copy
+EXCLUDES = "git-excludes"  # file in the run's folder: patterns of what the setup made
 MAX_OUTPUT = 4000  # bytes kept of what the setup command prints
 
 
@@ -50,16 +53,33 @@ def prepare_worktree(worktree: Worktree, context: Context) -> None:
         worktree_setup.mark_prepared(worktree)
 
 
+def enter_worktree(context: Context, worktree: Worktree) -> Context:
+    """Return the context for programs that work in this worktree: their `git status` doesn't list the setup's files."""
+    env = dict(context.env)
+    if excludes := excludes_file(worktree.path):
+        # In the run's folder, because a sandbox hides ralph's worktrees from each other.
+        context.folder.write(EXCLUDES, read_file(excludes))
+        env |= quiet_environment(str(context.folder.path / EXCLUDES), env)
+    return replace(context, root=Path(worktree.workspace), env=env)
+
+
 def fill_worktree(worktree: Worktree, context: Context) -> None:
-    """Check out submodules, copy the files that `.worktreeinclude` names, and run `--setup`, in a sandbox if the run
-    has one."""
+    """Check out submodules, copy the files that `.worktreeinclude` names, run `--setup`, and record what both made."""
     setup = context.settings.work.setup
     if missing := worktree_setup.init_submodules(worktree.home, worktree.git):
         hint = f"git submodule update --init in {worktree.home.root} makes them available"
         context.tell(Notice(f"submodules that are not in the worktree: {listed(missing, 5)}; {hint}"))
-    worktree_setup.copy_included_files(worktree.home, worktree.git)
-    if not setup:
-        return
+    included = worktree_setup.copy_included_files(worktree.home, worktree.git)
+    if setup:
+        run_setup(setup, worktree, context)
+    if setup or included:
+        files = worktree_setup.record_setup(worktree, included)
+        if changed := [display_path(file.path) for file in files if file.before]:
+            context.tell(Notice(f"--setup changed tracked files, which stay out of the commits: {listed(changed, 5)}"))
+
+
+def run_setup(setup: str, worktree: Worktree, context: Context) -> None:
+    """Run the command of `--setup` in a worktree, in a sandbox if the run has one."""
     command = Command(argv=("sh", "-c", setup), cwd=worktree.workspace, env={**context.env, MARK: context.folder.id})
     with open_check_sandbox(replace(context, root=Path(worktree.workspace))) as inside:
         process = KeptProcess(inside.sandboxed(command), keeper=context.keeper, interrupt=context.interrupt)

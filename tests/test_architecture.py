@@ -38,20 +38,7 @@ ALLOWED = {
     "agents": {"core", "errors"},
     "api": {"actions", "core", "errors", "process", "store", "run", "settings", "supervise", "verdict"},
     "backlog": {
-        *(
-            "actions",
-            "core",
-            "errors",
-            "forge",
-            "history",
-            "loop",
-            "process",
-            "store",
-            "git",
-            "run",
-            "settings",
-            "show",
-        ),
+        *("actions", "core", "errors", "forge", "history", "loop", "process", "store", "git", "run", "settings"),
         "verdict",
     },
     "cli": {

@@ -284,7 +284,7 @@ def test_a_copy_with_a_torn_line_is_completed(on_shared_work: OnSharedWork, tmp_
         folder.make()
 
         def copied(lines: list[tuple[int, bytes]]) -> JournalLedger:
-            ledger = JournalLedger(folder, [], Redactor())
+            ledger = JournalLedger(folder, Redactor())
             ledger.open()
             ledger.copy_lines(lines)
             ledger.close()

@@ -230,11 +230,10 @@ class WorkScene:
             remote=None,
             version="1",
         )
-        self._registration = WorkRegistration(self.folder, order)  # type: ignore[arg-type]
+        self._ledger = JournalLedger(self.folder, Redactor(()))
+        self._registration = WorkRegistration(self.folder, order, self._ledger)  # type: ignore[arg-type]
         self._registration.begin()
-        self._ledger = JournalLedger(self.folder, (), Redactor(()))
         self._ledger.open()
-        self._registration.watch(self._ledger)
         self._ledger.listen([self._registration])
         enlist(self.folder, env)
         begun = work_events.WorkStarted(

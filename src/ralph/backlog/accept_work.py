@@ -195,3 +195,13 @@ def discard_work(run: Listed, interrupt: Interrupt) -> list[tuple[str, str]]:
         with suppress(UserError):
             worktrees.remove_folder(order.gate_worktree(home))
     return kept
+
+
+def ends_of_work(run: Listed) -> tuple[Git, str, str]:
+    """Return the commits of a backlog's target branch: when the backlog started, and now."""
+    order = read(run.folder, ORDER, WorkOrder)
+    repository = require_git(Path(order.workspace))
+    now = repository.resolve(order.target_ref)
+    if not now:
+        raise UserError(f"target branch not found: {order.shown_target}", "was it deleted?")
+    return repository, order.base, now

@@ -16,11 +16,11 @@ from ralph.backlog.children import StopLevel, TaskProcess, TaskProcesses
 from ralph.backlog.gate import MergeRequest, merge_request
 from ralph.backlog.ledger import JournalLedger, WorkTold, running_costs
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request
-from ralph.backlog.work_order import TASKS, WorkOrder, assign_task, make_target
+from ralph.backlog.work_order import WorkOrder, assign_task, make_target
 from ralph.core import events, work_events
 from ralph.core.backlog import GateVerdict, exceeded_limit, fits, is_complete, next_batch, next_starts, outcome
 from ralph.core.model import Outcome
-from ralph.core.work_events import GATE, after_merge, work_summary
+from ralph.core.work_events import GATE, WorkFinished, after_merge, work_summary
 from ralph.errors import UserError
 from ralph.git.client import Git, require_git
 from ralph.git.remote import GitSettings, push_settings, read_settings
@@ -32,7 +32,7 @@ TICK = 1.0
 
 
 class Coordinator:
-    """Runs a backlog to its end. `tick` is called about once a second to update the screen."""
+    """Runs a backlog to its end. `ticks` are called about once a second."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class Coordinator:
         ledger: JournalLedger,
         interrupt: Interrupt,
         *,
-        tick: Callable[[], None] = lambda: None,
+        ticks: Sequence[Callable[[], object]] = (),
         env: Mapping[str, str] = os.environ,
     ) -> None:
         self.order, self.ledger = order, ledger
-        self._folder, self._interrupt, self._tick = folder, interrupt, tick
+        self._folder, self._interrupt, self._ticks = folder, interrupt, ticks
         self._deadline = Deadline(interrupt, order.id, order.settings.grace)
         self._home: Git
         self._push_settings: GitSettings | None = None
@@ -57,12 +57,11 @@ class Coordinator:
         self._is_examining = False
         self._end, self._reason = "", ""  # the outcome and its reason, once nothing new may start
 
-    def run(self, content: BacklogContent) -> int:
-        """Run until every task is merged or parked, or until a person or a limit ends it. Return the exit code."""
+    def run(self, content: BacklogContent) -> WorkFinished:
+        """Run until every task is merged or parked, or until a person or a limit ends it. Return its last event."""
         self._home = require_git(self._folder.path.parents[2], self._deadline)
         if self.order.remote:
             self._push_settings = push_settings(read_settings(self._home))
-        (self._folder.path / TASKS).mkdir(exist_ok=True)
         try:
             self._begin(content)
             while not self._is_over():
@@ -97,6 +96,10 @@ class Coordinator:
         self._tick_on_disk()
         self._read_mailbox()
         self._is_open = self._is_target_green()
+
+    def _tick(self) -> None:
+        for tick in self._ticks:
+            tick()
 
     def _wait(self) -> None:
         self._children.wait(TICK, self._interrupt.fileno())
@@ -225,7 +228,7 @@ class Coordinator:
             for child in self._children.reap():
                 self._on_child_exit(child)
 
-    def _finish(self) -> int:
+    def _finish(self) -> WorkFinished:
         self._tick_on_disk()  # the user may have edited the list after the last merge
         board = self.ledger.board
         end, code = outcome(board)
@@ -239,5 +242,6 @@ class Coordinator:
         if self.ledger.state.opened and not self.order.remote and not self._is_target_green():
             left = f"{self.order.target} is not where the gate left it, at {self.ledger.state.opened[:12]}"
             end, code, reason = "stuck" if code < 2 else end, code or 1, f"{reason}; {left}".removeprefix("; ")
-        self.ledger.tell(work_summary(board, end, reason, code, self.elapsed))
-        return code
+        finished = work_summary(board, end, reason, code, self.elapsed)
+        self.ledger.tell(finished)
+        return finished

@@ -7,10 +7,8 @@ from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ralph import __version__
-from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogSource
 from ralph.core.backlog import Board, FailedCheck, Job
 from ralph.core.model import Outcome
@@ -19,15 +17,14 @@ from ralph.core.work_events import TaskStarted, WorkStarted
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import save_file
 from ralph.git import merging
-from ralph.git.client import Git, require_git
+from ralph.git.client import Git
 from ralph.git.merging import Reserved
 from ralph.git.remote import GitSettings, Remote
-from ralph.git.worktrees import Worktree, checked_out_at, worktree_named
-from ralph.settings import Settings, override
+from ralph.git.worktrees import Worktree, worktree_named
+from ralph.settings import Settings
 from ralph.store.folder import RunFolder, backlog_order_folder, new_run_id, read_order
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import read_summary
-from ralph.verdict.sandboxing import validate_sandbox
 
 ORDER, REQUEST, TASKS = "work.json", "gate.json", "tasks"
 SETTINGS = (".ralph/settings.json", ".ralph/settings.local.json")
@@ -195,108 +192,8 @@ def assign_task(
     return TaskStarted(key, attempt, run, worker)
 
 
-def find_home(workspace: Path) -> Git:
-    """Return the repository around the workspace; raise a UserError if no backlog can run in it."""
-    home = require_git(workspace)
-    merging.refuse_old_git(home.root)
-    if not home.resolve("HEAD"):
-        raise UserError("there is no commit yet to start from", "commit once, then start again")
-    if home.resolve("refs/heads/ralph"):
-        raise UserError("a branch named ralph prevents branches named ralph/…", "rename it: git branch -m ralph old")
-    return home
-
-
-def with_checks(settings: Settings, reading: BacklogContent) -> Settings:
-    """Return the settings with the checks of a plan; raise a UserError if there are none, because nothing could be
-    verified.
-    """
-    own = [check for check in reading.checks if check not in {one.command for one in settings.checks}]
-    if own:
-        known = [{"command": g.command, "hint": g.hint, "failAction": g.fail_action} for g in settings.checks]
-        settings = override(settings, {"checks": [*known, *({"command": command} for command in own)]})
-    if not settings.checks:
-        raise UserError("no checks given", 'the gate needs at least one: --check "CMD"')
-    return settings
-
-
-def new_order(
-    workspace: Path,
-    home: Git,
-    source: BacklogSource,
-    settings: Settings,
-    *,
-    target: str = "",
-    push: str | None = None,
-) -> WorkOrder:
-    """Return the order of a new run with an unused name and its target: a local branch, or the one on a remote that
-    `push` names.
-    """
-    if settings.sandbox.enabled:
-        validate_sandbox(settings, str(workspace), os.environ, is_in_process=False)
-    run_id = new_run_id(time.time())
-    name = run_id[-4:]
-    while home.run("for-each-ref", "--count=1", f"refs/heads/ralph/{name}", f"refs/heads/ralph/{name}/").strip():
-        run_id = new_run_id(time.time())  # `ralph/x` and `ralph/x/y` cannot both be branches
-        name = run_id[-4:]
-    remote = None if push is None else replace(_parse_remote(home, push), runs_hooks=not settings.sandbox.enabled)
-    target = target or f"ralph/{name}/merged"
-    if remote:
-        remote.fetch(home)
-        base = home.resolve(remote.ref)
-    else:
-        base = _find_base(home, target)
-    return WorkOrder(
-        id=run_id,
-        name=name,
-        workspace=str(workspace),
-        source=source,
-        settings=settings,
-        target=target,
-        base=base,
-        remote=remote,
-        version=__version__,
-    )
-
-
-def _find_base(home: Git, target: str) -> str:
-    """Return the commit that the target starts from. A branch that is checked out is never moved."""
-    if home.try_run("check-ref-format", "--branch", target).code:
-        raise UserError(f"{target!r} isn't a valid branch name", "name one with --target BRANCH")
-    if held := checked_out_at(home, target):
-        raise UserError(
-            f"{target} is checked out in {held}, and a branch that is checked out is never moved",
-            f"leave --target out and merge afterwards, or merge into the remote's branch with --push=REMOTE/{target}",
-        )
-    return home.resolve(f"refs/heads/{target}") or home.resolve("HEAD")
-
-
-def make_target(order: WorkOrder, home: Git) -> None:
+def make_target(order: WorkOrder, repository: Git) -> None:
     """Create the target branch unless it exists. Store the order first: it names the run that owns the branch."""
     ref = f"refs/heads/{order.target}"
-    if order.remote is None and not home.resolve(ref):
-        merging.move_target(home, ref, order.base, "")
-
-
-def _parse_remote(home: Git, word: str) -> Remote:
-    """Parse `REMOTE/BRANCH`; the default is the upstream of the current branch."""
-    if not word:
-        answer = home.try_run("rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}")
-        word = answer.out.decode("utf-8", "replace").strip()
-        if answer.code or not word:
-            raise UserError("this branch has no upstream to push to", "name one with --push=REMOTE/BRANCH")
-    remotes = home.run("remote").decode("utf-8", "replace").split()
-    for name in sorted(remotes, key=len, reverse=True):
-        if word.startswith(f"{name}/") and word != f"{name}/":
-            return Remote(name, word.removeprefix(f"{name}/"))
-    known = ", ".join(remotes) or "none"
-    raise UserError(f"--push={word}: expected REMOTE/BRANCH", f"remotes here: {known}")
-
-
-def uncommitted_notice(home: Git) -> str:
-    """Return a notice if the user's tree has uncommitted changes."""
-    out = home.run("--no-optional-locks", "status", "--porcelain", "-z", "--untracked-files=no")
-    count = len([line for line in out.split(b"\0") if line])
-    if not count:
-        return ""
-    changes = "an uncommitted change is" if count == 1 else f"{count} uncommitted changes are"
-    return f"{changes} left out: the loops start from the last commit"
+    if order.remote is None and not repository.resolve(ref):
+        merging.move_target(repository, ref, order.base, "")

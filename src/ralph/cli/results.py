@@ -13,11 +13,11 @@ from ralph.actions import control
 from ralph.actions.accept import NotAccepted, accept_run, discard_run, why_no_branch
 from ralph.actions.accept import rewind as rewind_run
 from ralph.actions.clean import Leftover, find_leftovers, remove_leftovers
-from ralph.backlog.accept_work import accept_work, discard_work, why_not_accept
+from ralph.backlog.accept_work import accept_work, discard_work, ends_of_work, why_not_accept
 from ralph.cli.request import one_run, run_and_number
 from ralph.cli.run import readable
 from ralph.cli.table import DIRECTORY, JSON, Values, command, confirm, folder_of, is_terminal
-from ralph.cli.work import ends_of_work, merged_range, work_report
+from ralph.cli.work import work_report
 from ralph.core import events
 from ralph.core.proof import Proof
 from ralph.core.secrets import Redactor, secret_values
@@ -29,6 +29,7 @@ from ralph.git.client import Git
 from ralph.git.index import tree_of
 from ralph.history.evidence import evidence_of, lines_in
 from ralph.history.feed import history_now, history_of, home_repository, repository_with_checkpoints
+from ralph.history.work_history import merged_range
 from ralph.options.option import Option
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt

@@ -5,61 +5,46 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from msgspec import to_builtins
 from msgspec.json import encode
-from msgspec.structs import replace
 
 from ralph.backlog import task_requests
-from ralph.backlog.backlog_content import BacklogContent
-from ralph.backlog.backlog_source import read_list, source_of
-from ralph.backlog.coordinator import Coordinator
-from ralph.backlog.ledger import Audience, JournalLedger, running_summaries
-from ralph.backlog.work_order import (
-    ORDER,
-    WorkOrder,
-    find_home,
-    new_order,
-    put_order,
-    read,
-    uncommitted_notice,
-    with_checks,
+from ralph.backlog.backlog_plan import (
+    BacklogPlan,
+    BacklogRequest,
+    LoadedBacklog,
+    load_backlog,
+    plan_to_resume,
+    prepare,
 )
+from ralph.backlog.backlog_play import play as play_plan
+from ralph.backlog.ledger import running_summaries
 from ralph.cli.request import Shown, loop_settings
 from ralph.cli.run import confirm_settings
 from ralph.cli.table import Values, command, folder_of, needs_extra, print_objects
-from ralph.core import events
 from ralph.core.backlog import Board
-from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, escaped, nickname, one_line
 from ralph.errors import UserError
-from ralph.git.client import Git, require_git
-from ralph.git.merging import contribution
-from ralph.git.remote import skipped_push_hook
+from ralph.git.client import require_git
 from ralph.history.evidence import task_evidence
-from ralph.history.work_history import fold_work, work_history
+from ralph.history.work_history import work_history
 from ralph.options import command_options
 from ralph.options.option import Option
-from ralph.process.signals import ANNOUNCEMENT, Deadline, Interrupt
-from ralph.run.agents import choices
-from ralph.settings import Settings, load, parse_duration
-from ralph.settings.schema import ExamCommand
-from ralph.settings.trust import refuse_untrusted
+from ralph.process.signals import ANNOUNCEMENT, Interrupt
+from ralph.settings import load, parse_duration
+from ralph.show.notify import notify_about_backlog
 from ralph.show.outlet import Ndjson, choose, terminal_size
 from ralph.show.summary import exam_lines
 from ralph.show.work_report import html, merge_command, retry_command, summary
-from ralph.show.works import Row, rows, table, work_sentence
-from ralph.store.folder import RunFolder, load_exam_outputs, prepare, work_lock
-from ralph.store.journal import read_entries
+from ralph.show.works import Row, WorkScreen, rows, table, work_sentence
+from ralph.store.folder import load_exam_outputs, work_lock
+from ralph.store.folder import prepare as prepare_folder
 from ralph.store.register import Listed
-from ralph.store.writer import enlist
-from ralph.verdict.exam_commands import COULD_READ, validate_exams
 
 ACTIONS = ("status", "retry", "withdraw")
 SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop")
@@ -124,93 +109,59 @@ def _act(action: str, values: dict[str, Any], words: list[str], is_shared: bool)
 
 def start(values: dict[str, Any], word: str) -> int:
     """Start a new backlog run."""
-    if values.get("max_cost", 1) <= 0:
-        raise UserError(f"--max-cost {values['max_cost']} is too small", "give a number above 0")
-    max_time = parse_duration(values["max_time"]) if "max_time" in values else None
     if "db" in values and "push" not in values:
         raise UserError("--db needs --push", "machines share their work through a remote branch: --push=REMOTE/BRANCH")
     workspace, overrides = loop_settings(values)
-    home = find_home(workspace)
-    source = source_of(word, workspace, home)
-    reading = read_list(source, workspace)
-    loaded = load(workspace, overrides, env=os.environ, options=command_options.option_names("work"))
-    refuse_untrusted(workspace, os.environ, confirm_settings)
-    settings = with_checks(loaded.settings, reading)
-    has_exams = _validate_exams(settings, reading, workspace, is_shared="db" in values)
-    choices(settings, os.environ, str(workspace))  # fail now if an agent is missing
-    if all(task.done for task in reading.tasks):
-        print(f"ralph: nothing to do: every task of {source.name} is done", file=sys.stderr)
+    request = BacklogRequest(
+        workspace=str(workspace),
+        backlog=word,
+        settings=load(workspace, overrides, env=os.environ, options=command_options.option_names("work")).settings,
+        target=values.get("target", ""),
+        push=str(values["push"]) if "push" in values else None,
+        max_cost=values.get("max_cost"),
+        max_time=parse_duration(values["max_time"]) if "max_time" in values else None,
+        is_shared="db" in values,
+    )
+    backlog = load_backlog(request, confirm_settings)
+    if backlog.is_done:
+        print(f"ralph: nothing to do: every task of {backlog.source.name} is done", file=sys.stderr)
         return 0
     if values.get("dry_run"):
-        for check in settings.checks:
-            print(f"check: {one_line(check.command, 1000)}")
-        for task in reading.tasks:
-            after = f" (after {', '.join(task.after)})" if task.after else ""
-            print(f"{'[x]' if task.done else '[ ]'} {task.key}: {task.title}{after}")
-        return 0
-    push = str(values["push"]) if "push" in values else None
-    order = replace(
-        new_order(workspace, home, source, settings, target=values.get("target", ""), push=push),
-        slots=settings.work.jobs,
-        returns=settings.work.returns,
-        allow_red=settings.work.allow_red,
-        max_cost=values.get("max_cost"),
-        max_time=max_time,
-    )
-    shown = Shown.parse(values)
-    skipped = skipped_push_hook(home) if order.remote and not order.remote.runs_hooks else ""
-    readable = COULD_READ if has_exams and not settings.sandbox.enabled else ""
-    notice = "; ".join(filter(None, (uncommitted_notice(home), skipped, readable)))
+        return _print_backlog(backlog)
+    shown, plan = Shown.parse(values), prepare(backlog)
     if "db" in values:
-        return play_shared(values["db"], order, reading, notice, json=shown.json, quiet=shown.quiet)
-    return play(order, reading, shown, notice=notice)
+        return play_shared(values["db"], plan, json=shown.json, quiet=shown.quiet)
+    return play(plan, shown)
 
 
-def _validate_exams(settings: Settings, reading: BacklogContent, workspace: Path, is_shared: bool) -> bool:
-    """Return whether the backlog or a task has exams; raise a UserError if one cannot be run."""
-    exams = (*settings.exams, *(ExamCommand(command) for task in reading.tasks for command in task.exams))
-    if exams and is_shared:
-        raise UserError("--exam doesn't work with --db: its script is on one machine only", "leave one of them out")
-    validate_exams(replace(settings, exams=exams), str(workspace))
-    return bool(exams)
+def _print_backlog(backlog: LoadedBacklog) -> int:
+    for check in backlog.settings.checks:
+        print(f"check: {one_line(check.command, 1000)}")
+    for task in backlog.content.tasks:
+        after = f" (after {', '.join(task.after)})" if task.after else ""
+        print(f"{'[x]' if task.done else '[ ]'} {task.key}: {task.title}{after}")
+    return 0
 
 
-def play(order: WorkOrder, content: BacklogContent, shown: Shown, notice: str = "") -> int:
-    """Run a backlog, or resume it; return the exit code."""
-    with ExitStack() as stack:
-        ralph = prepare(Path(order.workspace))
-        stack.enter_context(work_lock(ralph, order.id))
-        folder = RunFolder(ralph, order.id)
-        folder.make()
-        put_order(folder, order)
-        audience = Audience(order, folder, is_quiet=shown.quiet)
-        interrupt = stack.enter_context(Interrupt(lambda: audience.screen.announce(ANNOUNCEMENT)))
-        audience.begin(stack)
-        began = time.monotonic()
-
-        def is_late() -> bool:
-            return interrupt.must_end() or order.is_overdue(ledger.state.elapsed + time.monotonic() - began)
-
-        sinks = [Ndjson(is_late)] if shown.json else []
-        ledger = JournalLedger(folder, sinks, Redactor(secret_values(os.environ)))
-        ledger.open()
-        stack.callback(ledger.close)
-        audience.attend(ledger, stack, Deadline(interrupt, grace=order.settings.grace))
-        ledger.tell(order.started(resumed=ledger.is_resumed))
-        for text in filter(None, (notice, enlist(folder, os.environ))):
-            ledger.tell(events.Notice(text))
-        code = Coordinator(order, folder, ledger, interrupt, tick=audience.tick).run(content)
-        interrupt.fix_exit_code(code)
-        return code
+def play(plan: BacklogPlan, shown: Shown) -> int:
+    """Run a backlog in front of the user, or resume it; return the exit code."""
+    settings = plan.order.settings
+    screen = WorkScreen(sys.stderr, quiet=shown.quiet, color=settings.color, emoji=settings.emoji, env=os.environ)
+    with Interrupt(lambda: screen.announce(ANNOUNCEMENT)) as interrupt:
+        finished = play_plan(
+            plan,
+            followers=[screen.follow, notify_about_backlog],
+            sinks=[lambda opened: Ndjson(opened.is_late)] if shown.json else [],
+            ticks=[screen.tick],
+            interrupt=interrupt,
+        )
+        interrupt.fix_exit_code(finished.exit_code)
+        return finished.exit_code
 
 
 def resume(run: Listed, shown: Shown) -> int:
     """Continue a backlog that was stopped, killed, or has parked tasks."""
-    order = read(run.folder, ORDER, WorkOrder)
-    if order.is_shared:
-        hint = f"`ralph work resume {order.name} --db URL` reopens it, `ralph worker --db URL` joins in"
-        raise UserError(f"backlog {order.name} is shared with other machines", hint)
-    return play(order, read_list(order.source, Path(order.workspace)), shown)
+    return play(plan_to_resume(run.folder), shown)
 
 
 def _print_items(board: Board, made: Sequence[Row]) -> None:
@@ -242,25 +193,6 @@ def work_report(run: Listed, as_json: bool) -> bytes:
     if as_json:
         return escaped(encode(history)) + b"\n"
     return html(history, task_evidence(run, history, os.environ)).encode("utf-8", "replace")
-
-
-def ends_of_work(run: Listed) -> tuple[Git, str, str]:
-    """Return the commits of a backlog's target branch: when the backlog started, and now."""
-    order = read(run.folder, ORDER, WorkOrder)
-    home = require_git(Path(order.workspace))
-    now = home.resolve(order.target_ref)
-    if not now:
-        raise UserError(f"target branch not found: {order.shown_target}", "was it deleted?")
-    return home, order.base, now
-
-
-def merged_range(run: Listed, home: Git) -> tuple[str, str] | None:
-    """Return the states before and after a task's merge; None if it isn't merged."""
-    journal = RunFolder(run.folder.path.parents[1], run.facts.work).journal
-    if not os.path.exists(journal):
-        return None
-    job = fold_work(run.facts.work, read_entries(journal)).board.jobs.get(run.facts.backlog_task)
-    return contribution(home, job.tip, job.commit) if job and job.state == "merged" and job.tip and job.commit else None
 
 
 @command(
@@ -297,7 +229,7 @@ def worker(values: Values, words: list[str]) -> int:
     workspace = folder_of(values)
     require_git(workspace)  # before anything is written there
     made = Worker(url, workspace, slots=jobs, name=values.get("name", ""), is_quiet=bool(values.get("quiet")))
-    with work_lock(prepare(workspace), "worker"):
+    with work_lock(prepare_folder(workspace), "worker"):
         return made.run(once=bool(values.get("once")))
 
 
@@ -308,17 +240,17 @@ def load_fleet() -> ModuleType:
     return database
 
 
-def play_shared(db: str, order: WorkOrder, content: BacklogContent, notice: str, *, json: bool, quiet: bool) -> int:
+def play_shared(db: str, plan: BacklogPlan, *, json: bool, quiet: bool) -> int:
     """Bring a backlog to the fleet, and work on it until it is over."""
     url = load_fleet().resolve_url(db or None)
     from ralph.fleet.worker import Worker
 
-    workspace = Path(order.workspace)
-    worker = Worker(url, workspace, slots=order.slots, is_quiet=quiet, prints_events=json)
-    if notice and not quiet:
-        print(f"ralph: {one_line(notice, 2000)}", file=sys.stderr)
-    with work_lock(prepare(workspace), order.id):
-        return worker.run(order, content)
+    workspace = Path(plan.order.workspace)
+    worker = Worker(url, workspace, slots=plan.order.slots, is_quiet=quiet, prints_events=json)
+    if plan.notice and not quiet:
+        print(f"ralph: {one_line(plan.notice, 2000)}", file=sys.stderr)
+    with work_lock(prepare_folder(workspace), plan.order.id):
+        return worker.run(plan.order, plan.content)
 
 
 async def _act_on_shared(action: str, values: dict[str, Any], name: str, note: str) -> None:

@@ -4,7 +4,6 @@ Procrastinate brings the jobs: run a task, and merge what is ready.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -13,16 +12,16 @@ from functools import partial
 from msgspec import Struct
 
 from ralph.backlog import task_worktrees
+from ralph.backlog.backlog_play import BacklogFollower, OpenBacklog, OpenSink, open_backlog
 from ralph.backlog.backlog_source import BacklogWatch
 from ralph.backlog.children import StopLevel, TaskProcess, TaskProcesses
 from ralph.backlog.gate import merge_request
-from ralph.backlog.ledger import Audience, JournalLedger, WorkTold, running_costs
+from ralph.backlog.ledger import WorkTold, running_costs
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest
-from ralph.backlog.work_order import TASKS, WorkOrder, assign_task, put_order
+from ralph.backlog.work_order import WorkOrder, assign_task
 from ralph.core import work_events
 from ralph.core.backlog import GateVerdict, fits, is_complete, next_batch, outcome
 from ralph.core.model import Outcome
-from ralph.core.secrets import Redactor, secret_values
 from ralph.core.work_events import GATE, WorkState, after_merge, due_jobs
 from ralph.errors import UserError
 from ralph.fleet.database import Database
@@ -31,7 +30,6 @@ from ralph.git.client import Git
 from ralph.git.remote import GitSettings, push_settings, read_settings
 from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
-from ralph.store.writer import LineSink
 
 CHILD_POLL = 0.1  # seconds between two looks at a child process
 
@@ -51,30 +49,32 @@ class LocalWork:
     web UI work without the database. With `brings` the list is watched here."""
 
     def __init__(
-        self, clone: Clone, order: WorkOrder, folder: RunFolder, sinks: Sequence[LineSink], *, brings: bool, quiet: bool
+        self,
+        clone: Clone,
+        order: WorkOrder,
+        folder: RunFolder,
+        *,
+        brings: bool,
+        followers: Sequence[BacklogFollower] = (),
+        sinks: Sequence[OpenSink] = (),
+        ticks: Sequence[Callable[[], object]] = (),
     ) -> None:
         self.order, self.folder, self.clone, self.brings = order, folder, clone, brings
         self.log = WorkLog(clone.database, order.id)
         self.children = TaskProcesses(folder, clone.env)
-        self._ledger = JournalLedger(folder, sinks, Redactor(secret_values(os.environ)))
+        self._followers, self._sinks, self._ticks = followers, sinks, ticks
+        self._opened: OpenBacklog
         self._mailbox = Mailbox(folder.path)
         self._push_settings: GitSettings
         self._is_paused = False  # in the mailbox
         self._stack = ExitStack()
         self._watch = BacklogWatch(order.source, order.workspace)
-        self._audience = Audience(order, folder, is_quiet=quiet, notifies=brings)
 
     async def begin(self) -> None:
         """Make the folder, and read what has happened so far."""
-        self.folder.make()
-        put_order(self.folder, self.order)
-        (self.folder.path / TASKS).mkdir(exist_ok=True)
-        self._ledger.open()
-        self._stack.callback(self._ledger.close)
+        self._opened = open_backlog(self.order, self.folder, self._stack, followers=self._followers, sinks=self._sinks)
         self._is_paused = self._mailbox.read().is_paused
         self._push_settings = push_settings(read_settings(self.clone.home))
-        self._audience.begin(self._stack)
-        self._audience.attend(self._ledger, self._stack)
         self._watch.begin()
         await self.log.refresh()
 
@@ -90,13 +90,17 @@ class LocalWork:
         if not state.finished:
             await self._pass_requests()
         lines, self.log.new_lines = self.log.new_lines, []
-        happened = await asyncio.to_thread(self._ledger.copy_lines, lines)
+        happened = await asyncio.to_thread(self._opened.ledger.copy_lines, lines)
         if any(isinstance(event, work_events.TaskMerged) for event in happened):
             await asyncio.to_thread(self._clean_up)
         if self.brings and not state.finished and (changes := await asyncio.to_thread(self._watch.changes)):
             await self.log.append(self.clone.name, lambda state: changes(state.board))
-        await asyncio.to_thread(self._audience.tick)
+        await asyncio.to_thread(self._tick)
         return state
+
+    def _tick(self) -> None:
+        for tick in (self._opened.registration.tick, *self._ticks):
+            tick()
 
     def _stop_children(self, state: WorkState) -> None:
         """Stop children whose task is over, withdrawn or taken over."""
@@ -134,7 +138,7 @@ class LocalWork:
     def close(self, say: Callable[[str], None]) -> None:
         """Leave the backlog run: stop copying its events, and remove what merged tasks left here."""
         if self.log.state.finished is None:
-            self._audience.registration.leave()
+            self._opened.registration.leave()
             say(f"left {self.order.name}: the other workers continue (ralph work status {self.order.name} --db URL)")
         self._clean_up()
         self._stack.close()

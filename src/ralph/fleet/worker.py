@@ -16,8 +16,9 @@ from procrastinate import worker as engine_worker
 from psycopg.types.json import Jsonb
 
 from ralph.backlog.backlog_content import BacklogContent
+from ralph.backlog.backlog_plan import find_repository
 from ralph.backlog.children import StopLevel
-from ralph.backlog.work_order import WorkOrder, decode_order, find_home
+from ralph.backlog.work_order import WorkOrder, decode_order
 from ralph.core.text import one_line
 from ralph.core.work_events import GATE
 from ralph.errors import UserError
@@ -40,7 +41,9 @@ from ralph.fleet.log import (
 )
 from ralph.git.client import Git
 from ralph.process.signals import Interrupt
+from ralph.show.notify import notify_about_backlog
 from ralph.show.outlet import Ndjson
+from ralph.show.works import WorkScreen
 from ralph.store.folder import RunFolder, prepare
 from ralph.store.writer import enlist
 
@@ -80,7 +83,7 @@ class Worker:
 
         Return the exit code.
         """
-        self._home = find_home(self._workspace)
+        self._home = find_repository(self._workspace)
         roots = self._home.run("rev-list", "--first-parent", "--max-parents=0", "HEAD")
         self._repository = roots.decode()[:20]  # enough for the name of a queue
         with Interrupt() as self._interrupt:
@@ -248,9 +251,18 @@ class Worker:
 
         brings = order.id == self._brought
         folder = RunFolder(prepare(Path(order.workspace)), order.id)
-        sinks = [Ndjson(is_late)] if brings and self._prints_events else []
         is_quiet = self._is_quiet or (not brings and bool(self._works))  # one table fits on a screen
-        local = LocalWork(self._clone, order, folder, sinks, brings=brings, quiet=is_quiet)
+        settings = order.settings
+        screen = WorkScreen(sys.stderr, quiet=is_quiet, color=settings.color, emoji=settings.emoji, env=os.environ)
+        local = LocalWork(
+            self._clone,
+            order,
+            folder,
+            brings=brings,
+            followers=[screen.follow, *([notify_about_backlog] if brings else [])],
+            sinks=[lambda opened: Ndjson(is_late)] if brings and self._prints_events else [],
+            ticks=[screen.tick],
+        )
         await local.begin()
         if notice := enlist(folder, os.environ):
             self._say(notice)

@@ -1,5 +1,6 @@
 """The history of a backlog, folded from its journal: the state of each task, and what was merged."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from ralph.core import work_events
 from ralph.core.backlog import STATE_ORDER, Board, Job, displayed_states
 from ralph.core.events import TodoItem
 from ralph.errors import UserError
-from ralph.git.client import find_git
+from ralph.git.client import Git, find_git
+from ralph.git.merging import contribution
+from ralph.store.folder import RunFolder
 from ralph.store.journal import Entry, read_entries
 from ralph.store.register import Listed
 
@@ -103,3 +106,14 @@ def todo_of(board: Board) -> tuple[TodoItem, ...]:
     ordered = sorted(board.jobs.values(), key=lambda job: STATE_ORDER.index(states[job.task.key]))
     tasks = ((states[job.task.key], job.task) for job in ordered)
     return tuple(TodoItem(f"{task.key} {state}: {task.about}", words.get(state, "pending")) for state, task in tasks)
+
+
+def merged_range(run: Listed, repository: Git) -> tuple[str, str] | None:
+    """Return the states before and after a task's merge; None if it isn't merged."""
+    journal = RunFolder(run.folder.path.parents[1], run.facts.work).journal
+    if not os.path.exists(journal):
+        return None
+    job = fold_work(run.facts.work, read_entries(journal)).board.jobs.get(run.facts.backlog_task)
+    if job is None or job.state != "merged" or not (job.tip and job.commit):
+        return None
+    return contribution(repository, job.tip, job.commit)

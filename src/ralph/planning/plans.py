@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.backlog.backlog_content import OWN, BacklogContent, decode_file, encode_file, find_problems, require_valid
+from ralph.backlog.backlog_plan import with_checks
 from ralph.backlog.markdown_backlogs import CODE, open_questions, read_boxes
-from ralph.backlog.work_order import with_checks
 from ralph.core.model import Note, Opinion, Outcome, Run, Stop, configured
 from ralph.core.tasks_file import PLAN, box_lines
 from ralph.core.text import clean

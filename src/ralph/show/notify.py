@@ -7,14 +7,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core import events
+from ralph.core import events, work_events
 from ralph.core.text import one_line
 from ralph.files import open_own
 from ralph.history.fold import Fold
@@ -22,6 +23,7 @@ from ralph.history.run_history import RunHistory
 from ralph.process.program import DetachedProcess, open_input, own_program
 from ralph.process.signals import Deadline
 from ralph.show.words import outcome_sentence
+from ralph.show.works import FollowedBacklog, last_line
 from ralph.store.folder import RunFolder
 from ralph.store.serving import run_url
 
@@ -143,6 +145,37 @@ class Notifier:
         ended = [(target, process.code) for target, process in self._sent if process.wait(0) is not None]
         self._sent = [(target, process) for target, process in self._sent if process.code is None]
         return [f"a notification failed with exit code {code}: {mask_target(target)}" for target, code in ended if code]
+
+
+@contextmanager
+def notify_about_backlog(backlog: FollowedBacklog) -> Iterator[Callable[..., None]]:
+    """Send notifications about parked tasks and the end of a backlog run."""
+    target, name = "", ""
+
+    def about(event: object) -> Notification | None:
+        nonlocal target, name
+        match event:
+            case work_events.WorkStarted():
+                target, name = event.target, "" if event.push else event.name
+            case work_events.TaskParked():
+                return Notification("failed", f"{event.key} is parked: {event.reason}")
+            case work_events.WorkFinished() if event.outcome != "interrupted":
+                return Notification("done" if event.exit_code == 0 else "failed", last_line(event, target, name))
+        return None
+
+    notifier = Notifier(
+        backlog.notify,
+        Path(backlog.workspace),
+        backlog.folder,
+        env=os.environ,
+        tell=lambda event: None,
+        about=about,
+        deadline=backlog.deadline,
+    )
+    try:
+        yield notifier
+    finally:
+        notifier.close()
 
 
 def argv_for(target: str, message: Notification, deadline: Deadline | None = None) -> list[str]:

@@ -1,8 +1,9 @@
 """A backlog in a terminal: a line per event, a live table of its tasks, and the last line."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from shlex import quote
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from msgspec import Struct
 
@@ -11,8 +12,10 @@ from ralph.core.backlog import STATE_ORDER, Board, FailedCheck, Job, displayed_s
 from ralph.core.state import RunSummary
 from ralph.core.text import listed, one_line, plural, short
 from ralph.history.states import COLORS, TASK_TONES
+from ralph.process.signals import Deadline
 from ralph.show.outlet import LiveRows, Outlet, Style, can_move_cursor, choose, outcome_tone, terminal_size
 from ralph.show.words import cut, money
+from ralph.store.folder import RunFolder
 
 MAX_ROWS = 20
 MAX_KEY = 60  # characters
@@ -172,22 +175,47 @@ def last_line(event: work_events.WorkFinished, target: str, name: str) -> str:
     return work_sentence(event, target) + (f": ralph {verb} {name}" if event.merged and name else "")
 
 
+class FollowedBacklog(Protocol):
+    """What the screen and the notifications read of a backlog run."""
+
+    @property
+    def workspace(self) -> str: ...
+    @property
+    def folder(self) -> RunFolder: ...
+    @property
+    def deadline(self) -> Deadline | None: ...
+    @property
+    def notify(self) -> Sequence[str]: ...
+    @property
+    def board(self) -> Board: ...
+    @property
+    def summaries(self) -> Mapping[str, RunSummary | None]: ...
+
+
 class WorkScreen:
     """Shows events as lines and, on a terminal, the table below them."""
 
     def __init__(
-        self, stream: TextIO | None, *, quiet: bool, color: bool | None, emoji: bool | None, env: Mapping[str, str]
+        self, stream: TextIO | None, *, quiet: bool, color: bool = True, emoji: bool = True, env: Mapping[str, str]
     ) -> None:
         is_terminal = stream is not None and stream.isatty()
-        self._style = choose(stream, env, is_terminal, color, emoji)
+        self._style = choose(stream, env, is_terminal, None if color else False, None if emoji else False)
         self._outlet = Outlet(stream)
         self._stream, self._quiet = stream, quiet
         self._live = is_terminal and can_move_cursor(env) and not quiet
         self._rows = LiveRows(self._outlet)
         self._is_over = False
         self._target, self._name = "", ""
-        self.look: Callable[[], list[Row]] = list
-        self.board: Callable[[], Board] = Board
+        self._backlog: FollowedBacklog | None = None
+
+    @contextmanager
+    def follow(self, backlog: FollowedBacklog) -> Iterator["WorkScreen"]:
+        """Show a backlog run until it has ended."""
+        self._backlog = backlog
+        try:
+            yield self
+        finally:
+            self.close()
 
     def __call__(self, *happened: object) -> None:
         lines = []
@@ -207,7 +235,8 @@ class WorkScreen:
 
     def _needs_person(self) -> list[str]:
         """Return the parked tasks with the command to retry them, and the tasks that wait for parked ones."""
-        parked = [row for row in rows(self.board(), {}) if row.state in ("parked", "blocked")]
+        board = self._backlog.board if self._backlog else Board()
+        parked = [row for row in rows(board, {}) if row.state in ("parked", "blocked")]
         lines = []
         for row in parked[:50]:
             retry = f"; ralph work retry {quote(row.key)}" if row.state == "parked" else ""
@@ -230,8 +259,10 @@ class WorkScreen:
         self._outlet.close()
 
     def _write(self, lines: list[str]) -> None:
-        rows: list[str] = []
-        if self._live:
+        below: list[str] = []
+        if self._live and self._backlog:
             columns, height = terminal_size(self._stream, 80)
-            rows = ["", *table(self.board(), self.look(), self._style, columns - 1, most=max(height - 5, 3))]
-        self._rows.write(lines, rows)
+            board = self._backlog.board
+            all_rows = rows(board, self._backlog.summaries)
+            below = ["", *table(board, all_rows, self._style, columns - 1, most=max(height - 5, 3))]
+        self._rows.write(lines, below)

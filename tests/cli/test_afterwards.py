@@ -554,6 +554,133 @@ def test_ctrl_c_while_the_checks_run_merges_nothing(
     assert untouched(git, branch, head)
 
 
+def run_in_worktree(ralph: Ralph, agent: Agent, check: str, work: str, *words: str) -> Path:
+    """Play a run in a worktree; return the worktree."""
+    fake = agent(f'{work}; echo "<response>DONE</response>"')
+    result = ralph("run", "go", "--worktree", "--check", check, *words, "--json", "--agent", fake)
+    assert result.code == 0, result.err
+    return Path(result.one("run_finished")["worktree"])
+
+
+@pytest.fixture
+def ignoring(repository: Path, git: Git) -> Path:
+    """Return a repository that ignores `out/`, dependencies and the files of a build."""
+    (repository / ".gitignore").write_text("out/\nnode_modules\nbuild/\n*.pyc\n.env\n")
+    git("add", "-A")
+    git("commit", "-qm", "ignore")
+    return repository
+
+
+PRECIOUS = "mkdir -p out node_modules build; echo precious | tee out/report.txt node_modules/it build/it it.pyc"
+
+
+def test_a_check_that_needs_an_ignored_file_fails_at_accept_which_names_it_and_removes_nothing(
+    ralph: Ralph, agent: Agent, git: Git, ignoring: Path, prompts: Callable[..., list[str]]
+) -> None:
+    worktree = run_in_worktree(ralph, agent, "test -f out/report.txt", f"{PRECIOUS}; echo new > fresh")
+    head = git("rev-parse", "HEAD")
+    for _ in range(2):
+        refused = ralph("accept")
+        assert refused.code == 1, refused.err
+        assert "only the run's worktree has out/report.txt, node_modules/" in refused.err
+        assert (worktree / "out/report.txt").read_text() == "precious\n"
+        assert untouched(git, f"ralph/{worktree.name[-20:]}", head)
+    assert "guardrail_000" not in refused.err  # a log that is gone
+    assert ralph("resume").code == 0, "the hint can be typed"
+    assert prompts()[1].count("The worktree has files that are in no commit: out/report.txt, node_modules/") == 1
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_accept_keeps_a_worktree_with_ignored_work(
+    ralph: Ralph, agent: Agent, git: Git, ignoring: Path, commits: bool
+) -> None:
+    """Whether or not there is something to merge, and without what a tool, the setup or a check makes again."""
+    (ignoring / ".env").write_text("mine\n")
+    (ignoring / ".worktreeinclude").write_text(".env\n")
+    setup, check = "mkdir -p out; echo made > out/by-setup", "mkdir -p out; touch out/by-check"
+    work = f"{PRECIOUS}; {'echo new > fresh' if commits else 'true'}"
+    worktree = run_in_worktree(ralph, agent, check, work, "--setup", setup)
+    accepted = ralph("accept")
+    assert accepted.code == 0, accepted.err
+    assert ("is merged: 1 file changed" if commits else "has nothing to merge") in accepted.out
+    only = "out/report.txt" if commits else "out/by-check, out/report.txt"  # nothing to merge: no check ran
+    assert f"Its worktree stays, because only it has {only}: {worktree};" in accepted.out
+    assert (worktree / "out/report.txt").exists()
+    again = ralph("accept")
+    assert (again.code, "has nothing to merge" in again.out) == (0, True), again.err
+    assert ralph("discard").code == 0
+    assert (git("branch").split(), trees(git), worktree.exists()) == (["*", "main"], 1, False)
+
+
+def test_a_worktree_with_nothing_but_caches_is_removed(ralph: Ralph, agent: Agent, git: Git, ignoring: Path) -> None:
+    run_in_worktree(
+        ralph, agent, "true", "mkdir -p build node_modules/a; touch build/x node_modules/a/b c.pyc; touch f"
+    )
+    accepted = ralph("accept")
+    assert "Its worktree and its branch are gone" in accepted.out, accepted.err
+    assert (git("branch").split(), trees(git)) == (["*", "main"], 1)
+
+
+def test_checks_and_hook_of_an_accept_see_a_copy_that_the_setup_prepared(
+    ralph: Ralph, agent: Agent, git: Git, ignoring: Path
+) -> None:
+    hook(
+        ignoring, "test -f node_modules/tool && ! test -f out/report.txt && git diff --cached --name-only > /dev/stderr"
+    )
+    work = "echo new > fresh; mkdir -p out; touch out/report.txt"
+    run_in_worktree(
+        ralph, agent, "test -f node_modules/tool", work, "--setup", "mkdir node_modules; touch node_modules/tool"
+    )
+    accepted = ralph("accept")
+    assert accepted.code == 0, accepted.err
+    assert git("show", "--stat=80", "--format=", "HEAD").split()[0] == "fresh"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_accept_that_is_ended_in_the_pre_commit_hook_can_be_repeated(
+    ralph: Ralph,
+    git: Git,
+    branch: str,
+    repository: Path,
+    tmp_path: Path,
+    environment: dict[str, str],
+    eventually: Callable[..., None],
+    number: signal.Signals,
+) -> None:
+    begun, slow = tmp_path / "begun", tmp_path / "slow"
+    hook(repository, f'if [ -f "{slow}" ]; then touch "{begun}"; sleep 60; fi')
+    head = git("rev-parse", "HEAD")
+    slow.touch()
+    command = [sys.executable, "-m", "ralph", "accept"]
+    with subprocess.Popen(command, cwd=repository, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        eventually(begun.exists)
+        process.send_signal(number)
+        printed = process.communicate(timeout=30)[1]
+    if number == signal.SIGKILL:
+        eventually(lambda: trees(git) == 2)  # the keeper removes the copy
+    else:
+        assert (process.returncode, "ralph: interrupted\n" in printed) == (130, True), printed
+    assert untouched(git, branch, head)
+    slow.unlink()
+    again = ralph("accept")
+    assert again.code == 0, again.err
+    assert (git("branch").split(), trees(git)) == (["*", "main"], 1)
+
+
+def test_a_worktree_that_an_earlier_version_left_half_accepted_is_restored(
+    ralph: Ralph, git: Git, branch: str, workspace: Path
+) -> None:
+    """No branch is checked out in it, and the whole work is staged on top of the user's branch."""
+    (workspace / "mine").write_text("mine\n")
+    git("add", "mine")
+    git("commit", "-qm", "mine")
+    tree = Path(git("worktree", "list", "--porcelain").split("worktree ")[2].split("\n")[0])
+    git("checkout", "-q", "--detach", "main", cwd=tree)
+    git("merge", "-q", "--squash", branch, cwd=tree)
+    assert ralph("accept").code == 0
+    assert ((workspace / "fresh").exists(), trees(git)) == (True, 1)
+
+
 def test_clean_keeps_the_exam_of_a_demo_that_is_running(ralph: Callable[..., Any], tmp_path: Path) -> None:
     demo, exam = tmp_path / "ralph-demo-1", tmp_path / "ralph-demo-1-exam"
     demo.mkdir()

@@ -1,12 +1,12 @@
 """`ralph accept`, `discard` and `rewind`: what happens to a run's work after the run.
 
-Accepting runs the checks on exactly the tree that the merge produces, and then merges it. A discarded branch can be
-recovered until `ralph clean` removes the run.
+Accepting runs the checks in a clean copy of the commit that the merge produces, and then merges it. A discarded branch
+can be recovered until `ralph clean` removes the run.
 """
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from msgspec import Struct
@@ -18,19 +18,21 @@ from ralph.core.model import Check
 from ralph.core.prompts import own_words
 from ralph.core.text import clean, head, listed, nickname, one_line, plural, tail
 from ralph.errors import UserError
-from ralph.git import merging, worktrees
+from ralph.git import merging, worktree_setup, worktrees
 from ralph.git.checkpoints import Checkpoints, Rewound
 from ralph.git.client import Git, find_git, git_error, look_folder, user_environment
-from ralph.git.index import PrivateIndex
+from ralph.git.index import PrivateIndex, display_path
 from ralph.git.locks import update_refs
-from ralph.git.scm import operation_in_progress
+from ralph.git.scm import TASK_TIMEOUT, operation_in_progress
+from ralph.git.untracked import dependency_folders, untracked_files
 from ralph.git.worktrees import Worktree
 from ralph.history.feed import repository_of
+from ralph.process.descendants import MARK
 from ralph.process.keeper import Keeper
 from ralph.process.program import Command
 from ralph.process.signals import Deadline, Interrupt
 from ralph.run import request as requests
-from ralph.run.followups import make_runner
+from ralph.run.followups import COMMIT_GRACE
 from ralph.run.request import RunRequest
 from ralph.settings import settings_files
 from ralph.settings.trust import SettingsWatch
@@ -40,14 +42,14 @@ from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed, kill_orphans, why_not_begun
 from ralph.verdict.checks import Checks, Exams
 from ralph.verdict.context import Context
-from ralph.verdict.copies import open_check_sandbox
+from ralph.verdict.copies import PreparedCopy, open_copy
 
 DISCARDED = "discarded"
 TRAILER = "Ralph-Run"
 LONGEST_TITLE = 72
 LONGEST_GOAL = 2000
 MAX_STAT = 20  # files in the message
-_HOOK_OUTPUT = 2000  # characters that are shown
+_OUTPUT = 1500  # characters of a check or a hook that are shown
 _IN_THE_WAY = "commit or stash what is in the way, then accept it again; nothing was changed"
 _CUT_OFF = "`git status` shows how far it came; if no git is running, remove the lock that git names, then accept again"
 
@@ -56,16 +58,31 @@ class NotAccepted(UserError):
     """The work cannot be accepted as it is. Nothing was changed."""
 
 
-class AcceptedRun(Struct, frozen=True):
-    """The result of an accept. `commit` is the new tip of the user's branch, `files` the number of changed files, and
-    `checks` the number of checks that passed. `is_new`: False if the user's branch had everything already.
-    """
+class AcceptedRun(Struct, frozen=True, kw_only=True):
+    """The result of an accept."""
 
     branch: str
     commit: str
-    files: int
+    """The new tip of the user's branch."""
+    files: int = 0
+    """How many files changed."""
+    checks: int = 0
+    """How many checks passed."""
+    is_new: bool = True
+    """False if the user's branch had everything already."""
+    worktree: str
+    left: tuple[str, ...]
+    """The files that only the worktree has; if there are some, it was not removed."""
+
+
+class Verified(Struct, frozen=True):
+    """A commit to merge, which passed everything."""
+
+    commit: str
     checks: int
-    is_new: bool
+    """How many checks passed."""
+    made_by_checks: frozenset[bytes]
+    """The untracked files in the copy after setup, checks and hook."""
 
 
 def why_no_branch(run: Listed) -> str:
@@ -93,72 +110,92 @@ def accept_run(
     squash: bool = True,
     message: str = "",
 ) -> AcceptedRun:
-    """Merge the work of a run, as one commit unless `squash` is False; then remove its worktree and branch. If anything
-    fails, nothing changes.
+    """Merge the work of a run, as one commit unless `squash` is False; then remove its worktree and branch, unless the
+    worktree has the only copy of a file. If anything fails, nothing changes.
+
+    Checks, hook and exams run in clean copies of the merged commit. Until the merge the run's worktree stays as it is,
+    so that accepting can be repeated after a kill.
     """
-    deadline = Deadline(interrupt, grace=5.0)  # git gets some time to restore the worktree
+    deadline = Deadline(interrupt, grace=5.0)  # git gets some time to finish the merge
     tree = _worktree_of(run, deadline)
     home = tree.home
     merging.refuse_old_git(home.root)
     refuse_without_branch(home)
     for orphan in kill_orphans():  # they could change the files during the checks
         tell(events.Notice(orphan.killed_words))
-    with _lock_worktree(run, tree), _settings_watched(run, lambda said: tell(events.Notice(said))):
+    with _lock_worktree(run, tree), _settings_watched(run, lambda text: tell(events.Notice(text))):
         base, candidate = home.resolve("HEAD"), _candidate(run, tree)
         if candidate == base:
-            _remove_merged(tree)
-            return AcceptedRun(tree.branch, base, 0, 0, False)
+            left = _remove_merged(tree, made_by_checks=frozenset())
+            return AcceptedRun(branch=tree.branch, commit=base, is_new=False, worktree=tree.path, left=left)
         request = requests.read(run.id)
-        try:
-            worktrees.check_out(tree, candidate)
-            context = Context(
-                root=Path(tree.workspace),
-                workspace=request.workspace,
-                # After Ctrl-C nothing is merged, so there is no grace.
-                settings=replace(request.settings, fail_fast=False, grace=0.0, keep_children=False),
-                folder=run.folder,
-                keeper=keeper,
-                tell=tell,
-                deadline=deadline,
-            )
-            with open_check_sandbox(context) as inside:
-                commit, checks = candidate, _check_again(run, tree, inside)
-                if squash:
-                    commit = _squash(run, request, tree, inside, candidate=candidate, base=base, text=message)
-                    if home.tree_at(commit) != home.tree_at(candidate):  # the hook changed files
-                        worktrees.check_out(tree, commit)
-                        checks = _check_again(run, tree, inside)
-                if request.settings.exams:
-                    _examine(run, home, inside, commit)
-            answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
-            if answer.code:
-                way_out = _CUT_OFF if answer.was_killed or answer.found_lock else _IN_THE_WAY
-                raise NotAccepted(git_error(("merge",), answer, "cannot merge into your tree").message, way_out)
-        except BaseException:  # restore the worktree to the tip of its branch
-            with suppress(UserError):  # report the first problem, not this one
-                worktrees.check_out_branch(tree)
-            raise
-        worktrees.check_out(tree, commit)
-        _remove_merged(tree)
-        return AcceptedRun(tree.branch, commit, len(merging.changed_files(home, base, commit)), len(checks), True)
+        context = Context(
+            root=Path(request.workspace),
+            workspace=request.workspace,
+            # After Ctrl-C nothing is merged, so there is no grace.
+            settings=replace(request.settings, fail_fast=False, grace=0.0, keep_children=False),
+            folder=run.folder,
+            keeper=keeper,
+            tell=_without_logs(tell),
+            deadline=deadline,
+        )
+        text = message if squash else None
+        verified = _verify(run, request, tree, context, base=base, candidate=candidate, text=text)
+        answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", verified.commit)
+        if answer.code:
+            way_out = _CUT_OFF if answer.was_killed or answer.found_lock else _IN_THE_WAY
+            raise NotAccepted(git_error(("merge",), answer, "cannot merge into your tree").message, way_out)
+        left = _remove_merged(tree, verified.made_by_checks)
+        return AcceptedRun(
+            branch=tree.branch,
+            commit=verified.commit,
+            files=len(merging.changed_files(home, base, verified.commit)),
+            checks=verified.checks,
+            worktree=tree.path,
+            left=left,
+        )
 
 
-def _squash(
-    run: Listed, request: RunRequest, tree: Worktree, context: Context, *, candidate: str, base: str, text: str
-) -> str:
-    """Return one commit on `base` with the candidate's files, as the user's pre-commit hook leaves them."""
+def _verify(
+    run: Listed, request: RunRequest, tree: Worktree, context: Context, *, base: str, candidate: str, text: str | None
+) -> Verified:
+    """Verify the candidate in clean copies, and make the commit to merge there: on `base`, with the message `text`
+    (empty: one that ralph makes); or the candidate itself if `text` is None."""
     home = tree.home
-    worktrees.pin_head(tree, base)  # for the hook, the work is staged on top of the user's branch
+    with open_copy(context, home, candidate) as copy:
+        commit, checks = candidate, _check(run, tree, copy)
+        if text is not None:
+            commit = _squash(run, request, copy, home=home, base=base, text=text)
+        made_by_checks = untracked_files(copy.worktree.git)
+    if home.tree_at(commit) != home.tree_at(candidate):  # the hook changed files
+        with open_copy(context, home, commit) as copy:
+            checks = _check(run, tree, copy)
+    if request.settings.exams:
+        _examine(run, home, context, commit)
+    return Verified(commit, len(checks), made_by_checks)
+
+
+def _squash(run: Listed, request: RunRequest, copy: PreparedCopy, *, home: Git, base: str, text: str) -> str:
+    """Return one commit on `base` with the files of a copy, as the user's pre-commit hook leaves them."""
+    context, worktree = copy.context, copy.worktree
+    worktrees.pin_head(worktree, base)  # for the hook, the work is staged on top of the user's branch
     words = ("git", "hook", "run", "--ignore-missing", "pre-commit")
-    answer = make_runner(context)(Command(argv=words, env=user_environment(), cwd=tree.path))
-    if answer.code:
-        said = tail(answer.output.strip(), _HOOK_OUTPUT, "…") or f"exit code {answer.code}"
-        Mailbox(run.place).tell(f"The pre-commit hook refused this work when it was about to be committed:\n{said}")
+    # The variables that lead to a copy, so that the hook finds its dependencies like the checks.
+    leading = {name: value for name, value in context.env.items() if os.environ.get(name) != value}
+    env = {**user_environment(), **leading, MARK: context.folder.id}
+    command = Command(argv=words, env=env, cwd=worktree.path, term_delay=COMMIT_GRACE)
+    process = context.process(context.sandboxed(command), timeout=TASK_TIMEOUT)
+    output = process.capture(head=0, tail=_OUTPUT, redact=context.redact)
+    if context.interrupt.level:
+        raise KeyboardInterrupt
+    if output.exit.code or output.exit.ended_by:
+        reason = clean(output.tail).strip() or output.exit.ended_by or f"exit code {output.exit.code}"
+        _tell_agent(run, f"The pre-commit hook refused this work when it was about to be committed:\n{reason}")
         raise NotAccepted(
-            f"the pre-commit hook refused the commit:\n{said}",
+            f"the pre-commit hook refused the commit:\n{reason}",
             f"let the agent fix it: ralph resume {nickname(run.id)}; nothing was changed",
         )
-    files = tree.git.run("write-tree").decode().strip()
+    files = worktree.git.run("write-tree").decode().strip()
     if not text:  # goal, changed files, checks
         told = head(clean(own_words(request.title)).strip(), LONGEST_GOAL, " …") or f"Work of run {run.id}"
         title = head(one_line(told.partition("\n")[0].lstrip("# ")), LONGEST_TITLE - 2, " …")
@@ -170,12 +207,16 @@ def _squash(
     return home.commit_tree(files, (base,), f"{text.strip()}\n\n{TRAILER}: {run.id}\n", home.identity())
 
 
-def _remove_merged(tree: Worktree) -> None:
-    """Remove the worktree and the branch of a run whose work is on the user's branch."""
+def _remove_merged(tree: Worktree, made_by_checks: frozenset[bytes]) -> tuple[str, ...]:
+    """Remove the worktree and the branch of a run whose work is on the user's branch. If the worktree has untracked
+    files that neither its setup nor the checks make, return them, and remove nothing."""
+    if os.path.isdir(tree.path) and (left := worktree_setup.new_untracked_files(tree) - made_by_checks):
+        return tuple(map(display_path, sorted(left)))
     tip = tree.home.resolve(tree.ref)
     worktrees.remove_folder(tree)
     if tip:
         update_refs(tree.home, f"delete {tree.ref} {tip}")
+    return ()
 
 
 def refuse_without_branch(home: Git) -> None:
@@ -254,6 +295,9 @@ def _worktree_of(run: Listed, deadline: Deadline | None = None) -> Worktree:
 def _candidate(run: Listed, tree: Worktree) -> str:
     """Return the commit that the user's branch would move to: the tip of the run's branch, or its merge with newer
     commits of the user."""
+    if os.path.isdir(tree.path):
+        worktrees.refuse_unreadable(tree)
+        _restore_half_accepted(tree)
     if os.path.isdir(tree.path) and (unsaved := worktrees.first_unsaved(tree)):
         way_out = f"continue with `ralph resume {nickname(run.id)}`, or commit it in {tree.path}"
         if os.path.isabs(unsaved):  # a submodule: ralph doesn't look into it
@@ -277,17 +321,60 @@ def _candidate(run: Listed, tree: Worktree) -> str:
     return home.commit_tree(merge.tree, (base, tip), f"Merge branch '{tree.branch}'", home.identity())
 
 
-def _check_again(run: Listed, tree: Worktree, context: Context) -> tuple[Check, ...]:
-    """Run the checks of the run once more, in its worktree."""
-    done = Checks(context, context.settings.checks).run(0)
-    if done is None or context.interrupt.level:
+def _restore_half_accepted(tree: Worktree) -> None:
+    """Check out the branch of a worktree in which an earlier version of ralph was killed while it made the commit of an
+    accept: no branch is checked out, and everything is staged as the merge with the branch."""
+    git, tip = tree.git, tree.home.resolve(tree.ref)
+    if not git.try_run("symbolic-ref", "--quiet", "HEAD").code or worktrees.has_unstaged(tree):
+        return
+    merge = merging.merge_commits(tree.home, git.resolve("HEAD"), tip)
+    if not merge.conflict and git.run("write-tree").decode().strip() == merge.tree:
+        worktrees.check_out_branch(tree)
+
+
+def _without_logs(tell: events.TellAll) -> events.TellAll:
+    """Return a `tell` that names no log of a check: it is in the copy, which is removed."""
+
+    def tell_without_logs(*happened: events.Event) -> None:
+        tell(*(replace(event, log="") if isinstance(event, events.CheckFinished) else event for event in happened))
+
+    return tell_without_logs
+
+
+def _check(run: Listed, tree: Worktree, copy: PreparedCopy) -> tuple[Check, ...]:
+    """Run the checks of the run once more, in a copy. If one fails, raise NotAccepted with the files that only the
+    run's worktree has, because they may be the reason."""
+    checks = Checks(copy.context, copy.context.settings.checks).run(0)
+    if checks is None or copy.context.interrupt.level:
         raise KeyboardInterrupt
-    if red := [check for check in done if not check.passed]:
+    if red := [check for check in checks if not check.passed]:
+        missing = _missing_files(tree, copy.worktree.git)
+        why = f"; only the run's worktree has {listed(missing, 5)}" if missing else ""
+        more = f"\nThe worktree has files that are in no commit: {listed(missing, 20)}" if missing else ""
+        printed = "".join(f"\n{tail(check.tail.strip(), _OUTPUT, '…')}" for check in red[:1] if check.tail.strip())
+        failed = f"{len(red)} of {plural(len(checks), 'check')} failed: {listed([check.name for check in red], 3)}"
+        _tell_agent(run, f"In a clean copy of the merged commit, {failed}{printed}{more}")
         raise NotAccepted(
-            f"{len(red)} of {plural(len(done), 'check')} failed: {listed([check.name for check in red], 3)}",
-            f"continue with `ralph resume {nickname(run.id)}`, or look around in {tree.path}; nothing was changed",
+            f"{failed}{why}{printed}",
+            f"let the agent fix it: ralph resume {nickname(run.id)}; nothing was changed",
         )
-    return done
+    return checks
+
+
+def _missing_files(tree: Worktree, copy: Git) -> list[str]:
+    """Return the files and the dependencies in the run's worktree that a copy doesn't have."""
+    if not os.path.isdir(tree.path):
+        return []
+    files = worktree_setup.new_untracked_files(tree) - untracked_files(copy)
+    folders = dependency_folders(tree.git) - dependency_folders(copy)
+    return [*map(display_path, sorted(files)), *(f"{display_path(folder)}/" for folder in sorted(folders))]
+
+
+def _tell_agent(run: Listed, text: str) -> None:
+    """Leave a note for the next prompt, with which a run that is done can be resumed. Don't repeat it."""
+    mailbox = Mailbox(run.place)
+    if text not in {note.text for note in mailbox.read().notes}:
+        mailbox.tell(text)
 
 
 def _examine(run: Listed, home: Git, context: Context, commit: str) -> None:

@@ -22,7 +22,7 @@ from ralph.core import events
 from ralph.core.proof import Proof
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean as cleaned
-from ralph.core.text import one_line, plural
+from ralph.core.text import listed, nickname, one_line, plural
 from ralph.errors import UserError, complain
 from ralph.git.checkpoints import Checkpoints, changed_files, patch
 from ralph.git.client import Git
@@ -162,10 +162,11 @@ def _print(chunks: Iterable[bytes]) -> None:
 def accept(values: Values, words: list[str]) -> int:
     """Merge the work that a run did with --worktree, or what a backlog run has merged on its own branch.
 
-    ralph runs the checks once more on exactly the merged tree, then your pre-commit hook. If all of them pass, the work
-    becomes one commit on your branch, and its worktree and branch are removed. If the work no longer merges, a check
-    fails, the hook refuses, or your own changes are in the way, ralph says so and changes nothing. A backlog's merges
-    stay as they are. RUN is the last run here with its own branch unless given."""
+    ralph runs the checks once more in a clean copy of the merged commit, then your pre-commit hook. If all of them
+    pass, the work becomes one commit on your branch, and its worktree and branch are removed. The worktree stays if it
+    has the only copy of a file, which ralph names. If the work no longer merges, a check fails, the hook refuses, or
+    your own changes are in the way, ralph says so and changes nothing. A backlog's merges stay as they are. RUN is the
+    last run here with its own branch unless given."""
     squash, message = not values.get("no_squash"), values.get("message", "")
     if message and not squash:
         raise UserError("-m can't be combined with --no-squash", "leave one of them out")
@@ -178,8 +179,9 @@ def accept(values: Values, words: list[str]) -> int:
         except NotAccepted as refused:
             complain(refused.message, refused.hint)
             return 1
-        except UserError:
+        except (UserError, KeyboardInterrupt):
             if interrupt.level:  # Ctrl-C caused the error
+                complain("interrupted", f"to accept it after all: ralph accept {nickname(run.id)}")
                 raise KeyboardInterrupt from None
             raise
 
@@ -187,12 +189,17 @@ def accept(values: Values, words: list[str]) -> int:
 def _accept_run(run: Listed, keeper: Keeper, interrupt: Interrupt, message: str, *, squash: bool) -> int:
     screen = make_screen(sys.stderr, live=False)
     taken = accept_run(run, keeper, interrupt, screen, squash=squash, message=message)
+    place = "Its worktree and its branch are gone"
+    if taken.left:
+        control.dismiss(run)
+        remove = f"`ralph discard {nickname(run.id)}` removes it"
+        place = f"Its worktree stays, because only it has {listed(taken.left, 5)}: {taken.worktree}; {remove}"
     if not taken.is_new:
-        print(f"{taken.branch} has nothing to merge: your branch has all of it. Its worktree and the branch are gone.")
+        print(f"{taken.branch} has nothing to merge: your branch has all of it. {place}.")
         return 0
     checked = f"{plural(taken.checks, 'check')} passed" if taken.checks else "no check was configured"
     print(f"{taken.branch} is merged: {plural(taken.files, 'file')} changed, {checked}; now at {taken.commit[:12]}.")
-    print("Its worktree and its branch are gone; `git reset --keep ORIG_HEAD` would undo the merge.")
+    print(f"{place}. `git reset --keep ORIG_HEAD` would undo the merge.")
     return 0
 
 

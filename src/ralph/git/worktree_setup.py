@@ -27,6 +27,7 @@ from ralph.git.setup_files import (
     parse_raw_changes,
     save_setup_files,
 )
+from ralph.git.untracked import untracked_files
 from ralph.git.worktrees import (
     Worktree,
     check_out,
@@ -49,7 +50,19 @@ def is_prepared(worktree: Worktree) -> bool:
 
 
 def mark_prepared(worktree: Worktree) -> None:
-    write_file(os.path.join(worktree.git.git_dir, PREPARED), b"")
+    """Record that the worktree is complete, with the untracked files that it has by now."""
+    git = worktree.git
+    write_file(os.path.join(git.git_dir, PREPARED), b"\0".join(sorted(untracked_files(git))))
+
+
+def new_untracked_files(worktree: Worktree) -> frozenset[bytes]:
+    """Return the untracked files that a worktree got after it was prepared."""
+    git = worktree.git
+    try:
+        before = read_file(os.path.join(git.git_dir, PREPARED)).split(b"\0")
+    except OSError:
+        before = []
+    return untracked_files(git) - {*before}
 
 
 def init_submodules(home: Git, git: Git) -> list[str]:

@@ -243,6 +243,16 @@ def _clean(git: Git) -> None:
         raise GitError(f"not all new files in {git.root} can be removed: {reason}", hint)
 
 
+def refuse_unreadable(worktree: Worktree) -> None:
+    """Raise if git cannot read all folders of the worktree: it would report no changes in them."""
+    git = worktree.git
+    result = git.try_run("clean", "--dry-run", "-q", "-ffd")
+    if result.code:
+        reason = head(git_error(("clean",), result).message, 100, "…")
+        hint = "folders may be nested deeper there than a path may be long: remove them with rm -r"
+        raise GitError(f"not all new files in {git.root} can be read: {reason}", hint)
+
+
 def check_out_branch(worktree: Worktree) -> None:
     """Check out the worktree's branch after another commit was tried there. All work must be committed."""
     git = worktree.git
@@ -397,6 +407,13 @@ def _work_in(git: Git) -> list[bytes]:
     changes = _changes(git)
     unchanged = load_setup_files(git.root).unchanged(git.root) if changes else {}
     return [path for path in changes if path not in unchanged]
+
+
+def has_unstaged(worktree: Worktree) -> bool:
+    """Return whether files of the worktree, apart from ralph's own, differ from its index."""
+    args = ("ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard")
+    names = worktree.git.run(*args).split(b"\0")
+    return any(name and b"/.ralph/" not in b"/" + name for name in names)
 
 
 def refuse_if_anything_is_lost(worktree: Worktree) -> None:

@@ -78,8 +78,9 @@ def open_fresh(path: StrPath, mode: int = 0o600) -> int:
 
 
 def open_own(path: StrPath, extra_flags: int = 0, mode: int = 0o600) -> int:
-    """Open a file for writing, and create it if it is missing. Replaces a link or a pipe; a link's target stays."""
-    flags = os.O_WRONLY | os.O_CREAT | extra_flags
+    """Open a file for writing (O_RDWR: and for reading), and create it if it is missing. Replaces a link or a pipe; a
+    link's target stays."""
+    flags = extra_flags | os.O_CREAT | (0 if extra_flags & os.O_RDWR else os.O_WRONLY)
     try:
         return open_file(path, flags, mode)
     except ReplacedFileError:

@@ -13,6 +13,7 @@ import pytest
 from textual.pilot import Pilot
 
 from ralph.actions.launch import Launched, NextRun
+from ralph.process.ralph_child import StopLevel
 from ralph.store.register import Listed, runs
 from ralph.tui.app import RalphApp
 
@@ -24,7 +25,8 @@ Typed = Callable[[Pilot[Any], str], Awaitable[None]]
 OPENER = """
 import os, sys
 from ralph.actions.launch import Launched
-launched = Launched.start(sys.argv[2:], os.environ)
+launched = Launched()
+launched.start(sys.argv[2:], os.environ)
 print(launched.pid, flush=True)
 sys.stdin.readline()
 if sys.argv[1] == "let go":
@@ -124,7 +126,8 @@ def test_a_run_that_was_kept_continues_without_the_tui(
 
 
 def test_a_run_that_cannot_start_reports_why(workspace: Path, environment: dict[str, str]) -> None:
-    launched = Launched.start(NextRun(workspace=str(workspace), agent="no-such-agent").words("go"), environment)
+    launched = Launched()
+    launched.start(NextRun(workspace=str(workspace), agent="no-such-agent").words("go"), environment)
     eventually(lambda: launched.exit_code is not None)
     assert launched.exit_code == 2
     assert "no-such-agent" in launched.error_text()
@@ -138,7 +141,8 @@ def test_a_folder_called_ralph_is_not_imported(
     (workspace / "ralph").mkdir()
     (workspace / "ralph" / "__init__.py").write_text("raise SystemExit('not this one')")
     monkeypatch.chdir(workspace)
-    launched = Launched.start(["--version"], environment)
+    launched = Launched()
+    launched.start(["--version"], environment)
     eventually(lambda: launched.exit_code is not None)
     assert launched.exit_code == 0
     launched.close()
@@ -313,9 +317,10 @@ def test_ctrl_c_twice_quits_at_once_even_if_the_agent_ignores_signals(
 def test_r_resumes_a_run_that_was_stopped(
     waiting_agent: Path, workspace: Path, environment: dict[str, str], on_screen: OnScreen, shown: Show, gate: Path
 ) -> None:
-    first = Launched.start(NextRun(workspace=str(workspace), agent="waiting-agent", cap=3).words("go"), environment)
+    first = Launched()
+    first.start(NextRun(workspace=str(workspace), agent="waiting-agent", cap=3).words("go"), environment)
     eventually(waiting_agent.exists)
-    first.end()
+    first.request_stop(StopLevel.NOW)
     eventually(lambda: first.exit_code == 130)
     first.close()
     waiting_agent.unlink()

@@ -1,96 +1,38 @@
-"""Start a run for the TUI, or resume one for the web UI, as a separate process in a new session.
+"""Start a run for the TUI, or resume one for the web UI, as a separate process."""
 
-The run reads from a pipe that only this program has open. When this program exits, however that happens, the kernel
-sends the run SIGHUP, and the run ends with everything it started, unless it was detached before.
-"""
-
-import os
-import sys
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from signal import SIGHUP, SIGINT, SIGTERM
-from typing import Any, Self
+from typing import Any
 
 from msgspec import Struct
 
 from ralph.agents import known_names
 from ralph.core.text import one_line, plural, tail
-from ralph.errors import UserError, complaint_in
 from ralph.git.client import find_git
 from ralph.options.command_options import words_of
-from ralph.process.program import DetachedProcess, read_back, unnamed_file
+from ralph.process.ralph_child import RalphChild
 from ralph.settings import PRESET_OF
 from ralph.store.register import Listed
 
 MOST_WORDS = 4000
 
 
-class Launched:
+class Launched(RalphChild):
     """A run that this program has started. `run` is its id once it is known."""
 
-    def __init__(self, process: DetachedProcess, said: int) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.run = ""
         self.began = time.time()
-        self._process, self._said = process, said
-
-    @classmethod
-    def start(cls, words: Sequence[str], env: Mapping[str, str]) -> Self:
-        try:
-            said = unnamed_file()
-            nothing = os.open(os.devnull, os.O_RDWR)
-            # -P: Python must not import a folder called `ralph` in the current folder.
-            argv = (sys.executable, "-P", "-m", "ralph", *words)
-            process = DetachedProcess.start(argv, env, (nothing, nothing, said), hangs_up=True)
-            os.close(nothing)
-        except OSError as error:
-            hint = "free some memory or disk, and try again"
-            raise UserError(f"cannot start a run: {error.strerror}", hint) from None
-        return cls(process, said)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """Return the exit code; None while the run is alive."""
-        return self._process.wait(0)
-
-    def complaint(self) -> tuple[str, str]:
-        """Return the run's final message, its outcome or why it could not start, and its hint."""
-        return complaint_in(read_back(self._said).decode("utf-8", "replace"))
 
     def error_text(self) -> str:
         return one_line(tail(" · ".join(filter(None, self.complaint())), MOST_WORDS), 400)
-
-    def end(self, at_once: bool = False) -> None:
-        """Stop the run now, with everything it started. `at_once`: without any grace, as after two Ctrl-C."""
-        self._process.send_signals(*((SIGTERM, SIGINT) if at_once else (SIGHUP,)))
 
     def plays(self, run: Listed) -> bool:
         """Return whether this process plays that run, and is not a later one with the same pid."""
         known = run.facts
         return known.pid == self.pid and (run.is_alive or known.changed >= self.began)
-
-    def hand_over(self) -> None:
-        """Let the run continue when this program exits, while this program continues; a thread waits for its exit."""
-        self._process.let_go()
-        threading.Thread(target=self._process.wait, name="waits for a run", daemon=True).start()
-        os.close(self._said)
-        self._process.close()
-
-    def let_go(self) -> None:
-        """Let the run continue when this program exits."""
-        self._process.let_go()
-        self._process.code = 0  # anyone who inherits it waits for it
-
-    def close(self) -> None:
-        """Close the pipe. This ends the run, unless it was let go."""
-        self.end()
-        os.close(self._said)
-        self._process.close()
 
 
 DECIDES = ("preset", "until", "tasks", "done_file", "maximum_iterations")

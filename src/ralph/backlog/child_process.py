@@ -13,7 +13,8 @@ from ralph.backlog.task_loop import play
 from ralph.errors import UserError
 from ralph.git.client import killed_commands
 from ralph.process.keeper import Keeper
-from ralph.process.signals import Interrupt, hang_up_with_stdin
+from ralph.process.ralph_child import hang_up_with_parent
+from ralph.process.signals import Interrupt
 
 FATAL, RETRY = 2, 75  # 75: EX_TEMPFAIL of sysexits.h
 ARGUMENT_COUNTS = {"run-gate": 1, "run-task": 2}
@@ -21,9 +22,8 @@ ARGUMENT_COUNTS = {"run-gate": 1, "run-task": 2}
 
 def run_child(command: str, words: list[str]) -> int:
     """Run one of the hidden commands; return its exit code."""
-    if len(words) != ARGUMENT_COUNTS[command]:
+    if len(words) != ARGUMENT_COUNTS[command] or not hang_up_with_parent():
         raise UserError(f"`ralph {command}` cannot be started by hand", "`ralph work` starts it")
-    hang_up_with_stdin()
     with Keeper.start() as keeper, Interrupt(lambda: None) as interrupt:
         if command == "run-gate":
             return _merge(*words, keeper=keeper, interrupt=interrupt)

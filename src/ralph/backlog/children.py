@@ -6,12 +6,9 @@ parent dies. The coordinator waits for all children with a single `poll`.
 
 import os
 import select
-import signal
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from enum import IntEnum
 from typing import TypeVar
 
 import msgspec
@@ -23,65 +20,35 @@ from ralph.core.backlog import Board, GateVerdict, TaskResult
 from ralph.core.model import Outcome
 from ralph.core.text import one_line, tail
 from ralph.core.work_events import GATE, TaskParked, TaskQueued, WorkEvent, after_loop
-from ralph.errors import UNREADABLE, UserError, complaint_in
-from ralph.files import open_file, open_fresh
-from ralph.process.program import DetachedProcess
+from ralph.errors import UNREADABLE, UserError
+from ralph.files import open_own
+from ralph.process.ralph_child import RalphChild, StopLevel
 from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
 
 T = TypeVar("T")
 
 MAX_OUTPUT = 8 << 20  # bytes kept of a child's stdout; only the last line matters
-LOG_TAIL = 20_000  # bytes read back from a child's log for its error message
 
 
-class StopLevel(IntEnum):
-    AFTER_TURN = 1  # finish the current turn
-    NOW = 2  # end the turn, clean up
-    AT_ONCE = 3  # no grace period, like a second Ctrl-C
-
-
-STOP_SIGNALS = {
-    StopLevel.AFTER_TURN: (signal.SIGINT,),
-    StopLevel.NOW: (signal.SIGHUP,),
-    StopLevel.AT_ONCE: (signal.SIGTERM, signal.SIGINT),
-}
-
-
-class TaskProcess:
+class TaskProcess(RalphChild):
     """A running task, or the merge gate if `key` is empty. `holder` is the name of its job in a fleet's log."""
 
     def __init__(self, key: str, log_path: str, holder: str = "") -> None:
+        super().__init__()
         self.key, self.log_path, self.holder = key, log_path, holder
         self.started_at = time.monotonic()
         self.output = b""
-        self.exit_code: int | None = None
-        self.stop_level = 0
+        self.error_message = ""
 
-    def start(self, words: Sequence[str], env: Mapping[str, str]) -> None:
-        """Run `ralph` with these words. Only this process holds the other end of its stdin, so the child notices when
-        we die."""
-        stdin, self._lifeline = os.pipe()
+    def launch(self, words: Sequence[str], env: Mapping[str, str]) -> None:
+        """Start it with a pipe for its result."""
         self._stdout, stdout = os.pipe()
-        stderr = open_fresh(self.log_path)
-        try:
-            # -P: don't take a folder named `ralph` in the current directory for the program.
-            argv = (sys.executable, "-P", "-m", "ralph", *words)
-            self._process = DetachedProcess.start(argv, env, (stdin, stdout, stderr))
-        finally:
-            for fd in (stdin, stdout, stderr):
-                os.close(fd)
         os.set_blocking(self._stdout, False)
-
-    def request_stop(self, level: int) -> None:
-        """Signal the child to stop. Repeated or weaker requests are ignored."""
-        if level <= self.stop_level:
-            return
-        numbers = STOP_SIGNALS[StopLevel(level)]
-        if self.stop_level:  # each signal raises the level in the child by one
-            numbers = numbers[:1]
-        self.stop_level = level
-        self._process.send_signals(*numbers, signal.SIGCONT)
+        try:
+            self.start(words, env, stdout, open_own(self.log_path, os.O_RDWR | os.O_TRUNC))
+        finally:
+            os.close(stdout)
 
     def fileno(self) -> int:
         """Readable when it has printed something, or has exited."""
@@ -95,13 +62,13 @@ class TaskProcess:
     def poll_exit(self) -> bool:
         """Read pending output; return True once the child has exited."""
         self._read_output()
-        if self._process.wait(0) is None:
+        if self.exit_code is None:
             return False
-        self.exit_code = self._process.code
         self._read_output()
-        self._process.close()
         os.close(self._stdout)
-        os.close(self._lifeline)
+        message, hint = self.complaint()
+        self.error_message = one_line(tail(f"{message} · hint: {hint}" if hint else message, 2000), 500)
+        self.close()
         return True
 
     def result(self, type_: type[T]) -> T | None:
@@ -111,16 +78,6 @@ class TaskProcess:
             return msgspec.json.decode(last_line, type=type_) if last_line else None
         except UNREADABLE:
             return None
-
-    def error_message(self) -> str:
-        """Return the error and hint at the end of the log as one line."""
-        try:
-            with open(open_file(self.log_path), "rb") as log:
-                log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_TAIL))
-                message, hint = complaint_in(log.read(LOG_TAIL).decode("utf-8", "replace"))
-        except OSError:
-            return ""
-        return one_line(tail(f"{message} · hint: {hint}" if hint else message, 2000), 500)
 
 
 class TaskProcesses:
@@ -141,7 +98,7 @@ class TaskProcesses:
 
     def _start(self, key: str, log: str, holder: str, words: Sequence[str]) -> TaskProcess:
         child = TaskProcess(key, str(self._folder.path / log), holder)
-        child.start(words, self._env)
+        child.launch(words, self._env)
         self.running[key] = child
         return child
 
@@ -192,7 +149,7 @@ class TaskProcesses:
             self._deaths.pop(key, None)
             is_fatal = result.outcome == Outcome.FATAL.value
             return after_loop(key, result, bool(child.stop_level)), f"{key}: {result.reason}" if is_fatal else ""
-        message = child.error_message()
+        message = child.error_message
         if child.exit_code == 2 and not child.stop_level:
             return TaskQueued(key, message), f"{key}: {message}"
         if self._is_last_death(child):
@@ -207,7 +164,7 @@ class TaskProcesses:
             self._deaths.pop(child.key, None)
             return verdict
         if child.exit_code == 2:
-            return GateVerdict(stuck=child.error_message())
+            return GateVerdict(stuck=child.error_message)
         if self._is_last_death(child):
             return GateVerdict(stuck=f"the gate's process died {MAX_CHILD_DEATHS} times; see gate.log")
         return GateVerdict()

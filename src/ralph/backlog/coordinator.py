@@ -12,7 +12,7 @@ from contextlib import suppress
 from ralph.backlog import task_worktrees
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_source import BacklogWatch, differences
-from ralph.backlog.children import StopLevel, TaskProcess, TaskProcesses
+from ralph.backlog.children import TaskProcess, TaskProcesses
 from ralph.backlog.gate import MergeRequest, merge_request
 from ralph.backlog.ledger import JournalLedger, WorkTold, running_costs
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request
@@ -24,6 +24,7 @@ from ralph.core.work_events import GATE, WorkFinished, after_merge, work_summary
 from ralph.errors import UserError
 from ralph.git.client import Git, require_git
 from ralph.git.remote import GitSettings, push_settings, read_settings
+from ralph.process.ralph_child import StopLevel
 from ralph.process.signals import Deadline, Interrupt
 from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox

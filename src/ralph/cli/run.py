@@ -255,7 +255,8 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
     if "-" in words or values.get("prompt_file") == "-":
         raise UserError("--detach can't read the goal from standard input", "put it into a file: -f FILE")
     given = {name: value for name, value in values.items() if name not in ("detach", "verbose", "quiet")}
-    launched = Launched.start(
+    launched = Launched()
+    launched.start(
         [command, "--quiet", *command_options.words_of(given, command_options.COMMANDS[command]), "--", *words],
         os.environ,
     )

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ralph.backlog import task_worktrees
 from ralph.backlog.backlog_play import BacklogFollower, OpenBacklog, OpenSink, open_backlog
 from ralph.backlog.backlog_source import BacklogWatch
-from ralph.backlog.children import StopLevel, TaskProcess, TaskProcesses
+from ralph.backlog.children import TaskProcess, TaskProcesses
 from ralph.backlog.gate import merge_request
 from ralph.backlog.ledger import WorkTold, running_costs
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest
@@ -28,6 +28,7 @@ from ralph.fleet.database import Database
 from ralph.fleet.log import WorkLog, decide_letter, decide_pause, summarize
 from ralph.git.client import Git
 from ralph.git.remote import GitSettings, push_settings, read_settings
+from ralph.process.ralph_child import StopLevel
 from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
 

@@ -17,7 +17,6 @@ from psycopg.types.json import Jsonb
 
 from ralph.backlog.backlog_content import BacklogContent
 from ralph.backlog.backlog_plan import find_repository
-from ralph.backlog.children import StopLevel
 from ralph.backlog.work_order import WorkOrder, decode_order
 from ralph.core.text import one_line
 from ralph.core.work_events import GATE
@@ -40,6 +39,7 @@ from ralph.fleet.log import (
     register_worker,
 )
 from ralph.git.client import Git
+from ralph.process.ralph_child import StopLevel
 from ralph.process.signals import Interrupt
 from ralph.show.notify import notify_about_backlog
 from ralph.show.outlet import Ndjson

@@ -19,11 +19,12 @@ from contextlib import suppress
 
 from ralph.errors import UserError
 from ralph.process.descendants import MARK
-from ralph.process.program import ERRORS_KEPT, Command, DetachedProcess, own_program
+from ralph.process.program import Command, DetachedProcess, own_program
 from ralph.process.pump import LINGER, POLL_INTERVAL, Pump
 from ralph.process.signals import URGENT_TIME, Cancelled, Deadline, defer_signals
 from ralph.process.streams import Tail
 
+ERRORS_KEPT = 4 << 20  # bytes
 STOP_GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 
 

@@ -19,7 +19,6 @@ from ralph.process.descendants import open_pidfd
 from ralph.process.signals import hang_up_on_close, keep_on_close
 
 PIPE_CAPACITY = 1 << 16
-ERRORS_KEPT = 4 << 20  # bytes
 # What Python ignores, or a shell in the background, must not be ignored by the program.
 DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 CHANGE_FOLDER = ("/bin/sh", "-c", 'cd "$0" && exec "$@"')  # posix_spawn cannot set a working directory
@@ -207,11 +206,6 @@ def unnamed_file() -> int:
         return os.memfd_create("ralph")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
-
-
-def read_back(fd: int) -> bytes:
-    """Return the end of what was written to an unnamed file."""
-    return os.pread(fd, ERRORS_KEPT, max(0, os.fstat(fd).st_size - ERRORS_KEPT))
 
 
 def open_input(data: bytes) -> int:

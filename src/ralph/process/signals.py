@@ -267,15 +267,6 @@ def keep_on_close(reader: int) -> None:
         fcntl.fcntl(reader, fcntl.F_SETFL, 0)
 
 
-def hang_up_with_stdin() -> None:
-    """Get SIGHUP when the other end of standard input is closed, which may already be the case."""
-    hang_up_on_close(0, os.getpid())
-    poll = select.poll()
-    poll.register(0, 0)
-    if any(event & select.POLLHUP for _, event in poll.poll(0)):
-        signal.raise_signal(signal.SIGHUP)
-
-
 @contextmanager
 def ignore_ctrl_c() -> Iterator[None]:
     """While entered, Ctrl-C is for the program that has the terminal, such as an editor."""

@@ -14,6 +14,7 @@ from textual.widgets import OptionList
 from ralph.errors import UserError
 from ralph.history.fold import Fold
 from ralph.history.overview import run_now
+from ralph.process.ralph_child import StopLevel
 from ralph.show.outlet import Style
 from ralph.show.words import nickname
 from ralph.tui import draw
@@ -294,10 +295,10 @@ class RalphApp(App[list[str]]):
             self.exit([one.run for one in running])
         elif answer == "now":
             for one in running:
-                one.end(at_once=True)
+                one.request_stop(StopLevel.AT_ONCE)
             self.exit([])
         elif answer == "stop":
             self._is_quitting = True
             for one in running:
-                one.end()
+                one.request_stop(StopLevel.NOW)
             self.show_message("stopping the runs that were started here; q quits at once")

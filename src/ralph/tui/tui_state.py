@@ -15,6 +15,7 @@ from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.history.feed import Feed
 from ralph.history.overview import Now, is_mergeable, latest_successes, run_now
+from ralph.process.ralph_child import StopLevel
 from ralph.settings import settings_files
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style, outcome_tone
@@ -102,7 +103,8 @@ class TuiState:
 
     def launch(self, words: list[str], line: str = "") -> None:
         """Start a run; `line` is what the user typed for it."""
-        started = Started.start(words, self._env)
+        started = Started()
+        started.start(words, self._env)
         started.line = line
         self.launched.append(started)
         self._next_survey = 0.0
@@ -194,7 +196,7 @@ class TuiState:
         """End a run at once: one that is still starting, else the one shown."""
         starting = [one for one in self.launched if not one.run]
         if starting:
-            starting[-1].end()
+            starting[-1].request_stop(StopLevel.NOW)
             starting[-1].line = ""
             return "the run that was just started ends now"
         return _stop(self.run, now=True)

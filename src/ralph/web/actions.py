@@ -119,7 +119,8 @@ def _command(run: Listed, words: list[str], register: Register, success: str) ->
     running = register.commands.get(run.id)
     if running and running.result is None:
         raise UserError(f"{running.name} is still running", "its result appears here")
-    command = RunningCommand.start([*words, "-C", run.facts.workspace], register.env)
+    command = RunningCommand()
+    command.start([*words, "-C", run.facts.workspace], register.env)
     command.name = "retry" if words[0] == "work" else words[0]
     register.commands[run.id] = command
     result = _wait_for(lambda: command.result)
@@ -134,7 +135,8 @@ def _command(run: Listed, words: list[str], register: Register, success: str) ->
 def _start_resumed(run: Listed, options: Sequence[str], register: Register) -> None:
     """Resume a run in a process that continues without the web UI, and wait until the run is recorded as running."""
     words = ["resume", run.id, "--quiet", "-C", run.facts.workspace, *options]
-    launched = Launched.start(words, register.env)
+    launched = Launched()
+    launched.start(words, register.env)
 
     def has_begun() -> bool | None:
         code, is_playing = launched.exit_code, launched.plays(register.find(run.id))

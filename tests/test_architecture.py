@@ -36,7 +36,10 @@ ALLOWED = {
     "builtin_agent": {"agents", "errors", "process"},  # a separate program, which no other package imports
     "acp": {"agents"},  # a separate program; ralph starts it like every other agent
     "agents": {"core", "errors"},
-    "api": {"actions", "core", "errors", "process", "store", "run", "settings", "supervise", "verdict"},
+    "api": {
+        *("actions", "backlog", "core", "errors", "process", "store", "run", "settings", "show", "supervise"),
+        "verdict",
+    },
     "backlog": {
         *("actions", "core", "errors", "forge", "history", "loop", "process", "store", "git", "run", "settings"),
         "verdict",

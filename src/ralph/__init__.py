@@ -7,6 +7,8 @@ _PUBLIC = {
     "RalphLoop": "ralph.api.python_api",
     "RalphLoopResult": "ralph.api.python_api",
     "LoopIteration": "ralph.api.python_api",
+    "Backlog": "ralph.api.backlog_api",
+    "BacklogResult": "ralph.api.backlog_api",
     "Supervisor": "ralph.api.python_api",
     "Supervision": "ralph.api.python_api",
     "MessageBus": "ralph.supervise.bus",

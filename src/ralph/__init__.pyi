@@ -1,3 +1,5 @@
+from ralph.api.backlog_api import Backlog as Backlog
+from ralph.api.backlog_api import BacklogResult as BacklogResult
 from ralph.api.python_api import LoopIteration as LoopIteration
 from ralph.api.python_api import RalphConfig as RalphConfig
 from ralph.api.python_api import RalphLoop as RalphLoop

@@ -50,7 +50,7 @@ def test_factories_may_have_any_signature(workspace: Path, factory: Callable[...
 def test_dir_lists_everything_that_can_be_imported() -> None:
     import ralph
 
-    assert {"RalphLoop", "RalphConfig", "Supervisor", "MessageBus", "run_loop"} <= {*dir(ralph)}
+    assert {"Backlog", "RalphLoop", "RalphConfig", "Supervisor", "MessageBus", "run_loop"} <= {*dir(ralph)}
     assert all(hasattr(ralph, name) for name in dir(ralph))
 
 
@@ -353,7 +353,7 @@ def test_a_strict_type_checker_accepts_programs_that_use_the_api(tmp_path: Path)
 from pathlib import Path
 from threading import Event
 
-from ralph import RalphConfig, RalphLoop, Supervisor
+from ralph import Backlog, RalphConfig, RalphLoop, Supervisor
 
 
 class Worker:
@@ -365,6 +365,7 @@ for workspace in (None, "here", Path("here")):
     result = RalphLoop(RalphConfig("t", ["true"], max_cost=1), Worker, workspace).run()
     print(result.success, result.iterations[0].error)
 print(Supervisor(Path("root/project/task"), run_root=lambda attempt: None, cancel=Event()).run().outcome)
+code: int = Backlog("TASKS.md", ["make test"], Path("here"), agent="claude", jobs=4, max_cost=20).run().exit_code
 """
     (tmp_path / "program.py").write_text(program)
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "program.py"]

@@ -82,6 +82,12 @@ def worktrees_folder() -> str:
     return os.path.realpath(state_folder(os.environ, "worktrees"))
 
 
+def mounts_folder(worktree: str) -> str:
+    """Return the folder with what is mounted over a worktree when its commands see it in place of the user's tree."""
+    folder, name = os.path.split(worktree)
+    return os.path.join(os.path.dirname(folder), "in-place", name)
+
+
 @contextmanager
 def worktree_lock(home: Git) -> Iterator[None]:
     """Keep other processes of ralph from making or removing worktrees at the same time: git has races there."""
@@ -367,7 +373,9 @@ def remove_folder(worktree: Worktree) -> None:
         return
     trash, index = f"{worktree.path}.gone", f"{worktree.path}.index"
     try:
-        for folder in (trash, worktree.path):
+        with suppress(FileNotFoundError):  # fails in the copy's namespace, where it is the user's git folder
+            os.rmdir(f"{mounts_folder(worktree.path)}/git")
+        for folder in (trash, worktree.path, mounts_folder(worktree.path)):
             if os.path.islink(folder):
                 os.unlink(folder)
             elif os.path.lexists(folder):

@@ -68,6 +68,15 @@ class OwnProcess:
             raise self._cut
         return self._chunks.popleft() if self._chunks else b""
 
+    def first_line(self, timeout: float) -> bytes:
+        """Return the first line that it prints, or what it printed before it ended; raise TimeoutError after `timeout`
+        seconds."""
+        self._pump.set_timer("timeout", timeout, lambda: self._end(STOP_GRACE, TimeoutError()))
+        line = b""
+        while b"\n" not in line and (piece := self.read()):
+            line += piece
+        return line.partition(b"\n")[0]
+
     def output(self, timeout: float, latest: float = math.inf) -> bytes:
         """Return all output, or about the last `latest` bytes; raise TimeoutError after `timeout` seconds."""
         self._pump.set_timer("timeout", timeout, lambda: self._end(STOP_GRACE, TimeoutError()))

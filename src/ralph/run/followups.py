@@ -226,13 +226,15 @@ def make_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
         command = replace(command, env={**command.env, MARK: context.folder.id}, term_delay=COMMIT_GRACE)
         # Hooks and filters of a commit, which an agent can change, run in the sandbox. A push runs outside, where the
         # keys are. A program other than git would follow settings that the agent wrote, so it never runs outside.
-        is_git = Path(words[0]).stem.lower() == "git"
+        is_git, runs_hooks = Path(words[0]).stem.lower() == "git", False
         if not is_git or any(word in ("add", "commit", "hook", "status", "update-index") for word in words[1:]):
-            command = context.sandboxed(command)
+            command, runs_hooks = context.sandboxed(command), True
         if not command.sandboxed:
             without_hooks = NO_HOOKS if context.sandbox else ()
             program = own_program(words[0], context.deadline.untrusted) or words[0]
             command = replace(command, argv=(program, *without_hooks, *words[1:]))
+        if runs_hooks:
+            command = context.entered(command)
         timeout = min(scm.TASK_TIMEOUT, max(context.clock.time_left(), MIN_COMMIT_TIME))
         try:
             process = KeptProcess(

@@ -38,7 +38,7 @@ from ralph.store.mailbox import Mailbox, QuestionListener, obey_stop_request
 from ralph.store.register import kill_orphans
 from ralph.store.writer import LineSink, Registration, Teller, Writer, enlist
 from ralph.verdict.context import Clock, Context, Tick
-from ralph.verdict.copies import enter_worktree, prepare_worktree, remove_abandoned
+from ralph.verdict.copies import enter_worktree, prepare_worktree, quiet_context, remove_abandoned
 from ralph.verdict.sandboxing import open_run_sandbox
 from ralph.verdict.trees import GitTrees, Trees, make_trees
 
@@ -126,7 +126,8 @@ def play(
             teller.subscribe(registration, *listeners)
             check_out = plan.place.check_out or partial(_create_worktree, plan)
             worktree = check_out(context, files.lock) if context.settings.worktree else None
-            context = enter_worktree(context, worktree) if worktree else context
+            if worktree:
+                context = stack.enter_context(enter_worktree(quiet_context(context, worktree), worktree))
             context = _listen(plan, context, registration, teller, ticks=ticks)
             teller.subscribe(*(stack.enter_context(follow(context)) for follow in followers))
             context = _enter_sandbox(plan, context, stack)

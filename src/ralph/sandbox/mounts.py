@@ -4,9 +4,11 @@ Everything here is computed from data, without looking at the machine.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct
+
+from ralph.process.program import Command
 
 MountAccess = Literal["read", "visible", "write", "empty", "blank", "device", "dev", "proc"]
 
@@ -165,6 +167,52 @@ def mount_table(view: SandboxView, is_folder: Callable[[str], bool]) -> tuple[Mo
     return tuple(_drop_redundant(_pin_parents({mount.path: mount for mount in mounts})))
 
 
+class CopyNamespace(Protocol):
+    """The namespace in which a sandbox is started if its workspace is a copy that covers the user's tree."""
+
+    @property
+    def main(self) -> str:
+        """The user's tree."""
+        ...
+
+    @property
+    def kept(self) -> Sequence[str]:
+        """Paths below it that are not covered."""
+        ...
+
+    def inside(self, path: str) -> str:
+        """Return the name of a path in the namespace."""
+        ...
+
+    def outside(self, path: str) -> str:
+        """Return where a path in the namespace can be found outside."""
+        ...
+
+    def enter(self, command: Command) -> Command: ...
+
+
+def rename_mounts(
+    mounts: Iterable[Mount], namespace: CopyNamespace, exists: Callable[[str], bool]
+) -> tuple[Mount, ...]:
+    """Return the mounts with the names that their paths have in a namespace, outer ones first.
+
+    What the copy covers is left out: its folder is mounted as a whole, with what is mounted in it. `exists` says
+    whether a path that is to be hidden exists there.
+    """
+    renamed: dict[str, Mount] = {}
+    for mount in mounts:
+        path, source = namespace.inside(mount.path), namespace.inside(mount.source)
+        is_covered = path == mount.path and is_inside(path, (namespace.main,)) and not is_inside(path, namespace.kept)
+        if not is_covered or (mount.access in ("empty", "blank") and exists(path)):
+            renamed[path] = Mount(path, mount.access, source)
+    return tuple(renamed[path] for path in sorted(renamed, key=_by_depth))
+
+
+def _by_depth(path: str) -> list[str]:
+    """Return a key that sorts a folder before what it contains."""
+    return path.rstrip("/").split("/")
+
+
 def guarded_folders(view: SandboxView) -> tuple[GuardedFolder, ...]:
     return (*view.guarded, *(view.repository.guarded if view.repository else ()))
 
@@ -203,7 +251,7 @@ def _drop_redundant(table: dict[str, Mount]) -> Iterator[Mount]:
 
     bubblewrap creates missing mount points, and those outside ralph's folders would stay there.
     """
-    for path in sorted(table, key=lambda path: path.rstrip("/").split("/")):
+    for path in sorted(table, key=_by_depth):
         mount = table[path]
         outer = next((table[folder] for folder in parents(path) if folder in table), None)
         if outer and mount.access in ("empty", "blank") and (outer.access == "empty" or outer.source):

@@ -8,7 +8,7 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from shutil import move
 
@@ -23,12 +23,14 @@ from ralph.process.program import Command, find_program
 from ralph.sandbox import network
 from ralph.sandbox.discovery import SandboxRequest, find_view, read_start, refresh_view
 from ralph.sandbox.mounts import (
+    CopyNamespace,
     Mount,
     SandboxView,
     bubblewrap_command,
     guarded_folders,
     is_inside,
     mount_table,
+    rename_mounts,
     required_folders,
     sandbox_environment,
 )
@@ -146,7 +148,9 @@ class Sandbox:
         cleanup_file: CleanupFile,
         net: Network | None,
         keeper: Keeper,
+        namespace: CopyNamespace | None = None,
     ) -> None:
+        self._namespace = namespace
         self._bubblewrap, self._request, self._view = bubblewrap, request, view
         self._folder, self._cleanup_file, self._network, self._keeper = folder, cleanup_file, net, keeper
         self._record = CleanupRecord(request.private_tmp)
@@ -157,12 +161,15 @@ class Sandbox:
         self._view = view = refresh_view(self._view, self._request)
         if scratch:
             view = replace(view, writable=(*view.writable, os.path.realpath(scratch)))
+        workspace, cwd = view.workspace, os.path.realpath(command.cwd)
         mounts = mount_table(view, os.path.isdir)
+        if inner := self._namespace:
+            mounts = rename_mounts(mounts, inner, lambda path: os.path.lexists(inner.outside(path)))
+            workspace, cwd = inner.inside(workspace), inner.inside(cwd)
         _unlink_on_mount_paths(view, mounts)
         self._record_guarded(view)
         fds = self._network.attach() if self._network else ()
-        kept = (view.workspace, "/tmp") if self._request.sealed else None
-        cwd = os.path.realpath(command.cwd)
+        kept = (workspace, "/tmp") if self._request.sealed else None
         start = bubblewrap_command(self._bubblewrap, mounts, cwd, is_online=not fds, only_writable=kept)
         env = sandbox_environment(command.env, network.environment() if self._network else {})
         return replace(command, argv=(*start, program, *command.argv[1:]), env=env, fds=fds, sandboxed=True)
@@ -204,9 +211,18 @@ class Sandbox:
 
 
 def open_sandbox(
-    request: SandboxRequest, folder: str, run_id: str, hosts: Sequence[Reachable] | None, keeper: Keeper
+    request: SandboxRequest,
+    folder: str,
+    run_id: str,
+    hosts: Sequence[Reachable] | None,
+    keeper: Keeper,
+    *,
+    namespace: CopyNamespace | None = None,
 ) -> Sandbox:
-    """Create a sandbox and test it. Raises if there cannot be one."""
+    """Create a sandbox and test it. Raises if there cannot be one.
+
+    If the workspace is a copy in a `namespace`, the sandbox is started there.
+    """
     bubblewrap = find_bubblewrap(request.env, request.workspace)
     try:
         clean_up_killed_runs(folder)
@@ -221,26 +237,43 @@ def open_sandbox(
             f"cannot create a sandbox: {error.filename}: {error.strerror}", "free some space, or name another TMPDIR"
         ) from None
     net = None if hosts is None else Network.start(hosts, request.env)
-    sandbox = Sandbox(bubblewrap, request, view, folder=folder, cleanup_file=cleanup_file, net=net, keeper=keeper)
+    sandbox = Sandbox(
+        bubblewrap,
+        request,
+        view,
+        folder=folder,
+        cleanup_file=cleanup_file,
+        net=net,
+        keeper=keeper,
+        namespace=namespace,
+    )
     # If ralph is killed, the keeper executes this.
     cleanup = "import sys; from ralph.sandbox.sandbox import clean_up_killed_runs as clean; clean(sys.argv[1])"
     cleanup_env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
     keeper.set_cleanup((sys.executable, "-P", "-c", cleanup, folder), cleanup_env, key=request.private_tmp)
     try:
-        _probe(sandbox, f"{folder}/canary-{run_id}", request, keeper)
+        enter = namespace.enter if namespace else None
+        _probe(sandbox, f"{folder}/canary-{run_id}", request, keeper, enter)
     except BaseException:
         sandbox.close()
         raise
     return sandbox
 
 
-def _probe(sandbox: Sandbox, canary: str, request: SandboxRequest, keeper: Keeper) -> None:
+def _probe(
+    sandbox: Sandbox,
+    canary: str,
+    request: SandboxRequest,
+    keeper: Keeper,
+    enter: Callable[[Command], Command] | None,
+) -> None:
     """Start a process in the sandbox, and check that it cannot write outside."""
     with open(canary, "wb") as file:
         file.write(_UNTOUCHED)
     command = Command(argv=("/bin/sh", "-c", _PROBE, "sh", canary), cwd=request.workspace, env=request.env)
     for _ in range(2):  # a socket may disappear just before it is blanked out
-        probe = KeptProcess(sandbox.command(command), keeper=keeper, limits=Limits(turn=_PROBE_TIMEOUT))
+        inside = sandbox.command(command)
+        probe = KeptProcess(enter(inside) if enter else inside, keeper=keeper, limits=Limits(turn=_PROBE_TIMEOUT))
         output = probe.capture(head=4000, tail=0)
         if not output.head.startswith("bwrap: Can't "):
             break
@@ -252,13 +285,21 @@ def _probe(sandbox: Sandbox, canary: str, request: SandboxRequest, keeper: Keepe
     if not is_untouched:
         raise UserError("a program in the sandbox could write outside", "do not rely on it; report this")
     if not output.head.startswith("inside\n"):
-        raise explain_failure(
-            output.head,
-            has_apparmor=read_start("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", 2).strip() == b"1",
-            is_container="container" in request.env
-            or os.path.exists("/.dockerenv")
-            or os.path.exists("/run/.containerenv"),
-        )
+        machine = describe_machine(request.env)
+        raise explain_failure(output.head, has_apparmor=machine.has_apparmor, is_container=machine.is_container)
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What may keep a machine from creating namespaces."""
+
+    has_apparmor: bool
+    is_container: bool
+
+
+def describe_machine(env: Mapping[str, str]) -> Machine:
+    restricted = read_start("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", 2).strip() == b"1"
+    marks = ("/.dockerenv", "/run/.containerenv")
+    return Machine(restricted, "container" in env or any(map(os.path.exists, marks)))
 
 
 def _unlink_on_mount_paths(view: SandboxView, mounts: Sequence[Mount]) -> None:
@@ -307,8 +348,9 @@ def explain_failure(output: str, *, has_apparmor: bool = False, is_container: bo
     return UserError(f"bubblewrap could not create a sandbox: {reason or 'it printed nothing'}", f"see {GUIDE}")
 
 
-def without_network(command: Command, read_only: str, keeper: Keeper) -> Command:
-    """Return the command so that it has no network and cannot write to the folder `read_only`.
+def without_network(command: Command, keeper: Keeper, namespace: CopyNamespace | None, read_only: str) -> Command:
+    """Return the command so that it has no network and cannot write to the user's folder `read_only`; for a copy in a
+    `namespace` that is its git folder, because the copy covers the others.
 
     On a machine without user namespaces, the command is returned unchanged.
     """
@@ -316,9 +358,13 @@ def without_network(command: Command, read_only: str, keeper: Keeper) -> Command
         bubblewrap = find_bubblewrap(command.env, read_only)
     except UserError:
         return command
-    mounts = ("--dev-bind", "/", "/", "--ro-bind", read_only, read_only, "--bind", command.cwd, command.cwd)
-    start = (bubblewrap, "--unshare-net", "--die-with-parent", *mounts, "--chdir", command.cwd, "--")
+    cwd = command.cwd
+    if namespace:
+        read_only, cwd = namespace.inside(f"{namespace.main}/.git"), namespace.inside(os.path.realpath(cwd))
+    mounts = ("--dev-bind", "/", "/", "--ro-bind-try", read_only, read_only, "--dev-bind", cwd, cwd)
+    start = (bubblewrap, "--unshare-net", "--die-with-parent", *mounts, "--chdir", cwd, "--")
     probe = replace(command, argv=(*start, "/bin/sh", "-c", "echo inside"))
+    probe = namespace.enter(probe) if namespace else probe
     output = KeptProcess(probe, keeper=keeper, limits=Limits(turn=_PROBE_TIMEOUT)).capture(head=100, tail=0)
     if output.head != "inside\n":
         return command

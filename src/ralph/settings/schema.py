@@ -407,6 +407,14 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         Literal["fresh", "continue"], about("Whether each turn starts a fresh session or continues the last one.")
     ] = "fresh"
     worktree: Annotated[bool, about("Work in a linked git worktree, on its own branch.")] = False
+    copies: Annotated[
+        Literal["auto", "in-place", "plain"],
+        about(
+            "Where the commands of a copy (worktree, task, `accept`, exam, proof) see it. in-place: at the path of "
+            "your tree, with private copies of its dependency folders, so that editable installs lead to the copy "
+            "(Linux); plain: at its own path; auto: in place if that can be had."
+        ),
+    ] = "auto"
     pr: Annotated[
         Literal["off", "open", "draft", "wait"],
         about(

@@ -277,7 +277,7 @@ class Exams:
         command = Command(argv=program.argv, cwd=str(inside.root), env=env)
         if inside.sandbox:  # where only /tmp and the copy can be written to
             return inside.sandboxed(replace(command, env={**env, "XDG_CACHE_HOME": "/tmp/cache"}))
-        return without_network(command, inside.workspace, inside.keeper)
+        return without_network(command, inside.keeper, inside.namespace, inside.workspace)
 
     def _sealed_settings(self) -> Settings:
         """Return the settings for the sandbox of an exam: it can read the exams, has no network, and can write nowhere

@@ -21,6 +21,7 @@ from ralph.sandbox.sandbox import Sandbox
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder, is_ignored, order_folder, prepare
 from ralph.store.mailbox import QUESTION_FILE, QUESTION_FILE_VARIABLE
+from ralph.verdict.in_place import Namespace
 
 Tick = Callable[[], bool | None]
 """Called from time to time while nothing happens; returns True to be called again in a second."""
@@ -49,9 +50,10 @@ class Context(Struct, frozen=True, kw_only=True):
     """What the parts of a run share.
 
     `root` is the folder where the agent works: the user's `workspace` or a worktree of it. `task` is the folder of the
-    task that the run is part of, `writable` are folders outside of `root` where the agent may write. Agents run in the
-    `sandbox` if there is one, and so do checks if the settings say so. `looks_only`: only the agent's answer counts,
-    and its changes are undone. `deadline` ends git when the run is interrupted or out of time.
+    task that the run is part of, `writable` are folders outside of `root` where the agent may write. If there is a
+    `namespace`, commands see the copy at `root` in place of the user's tree. Agents run in the `sandbox` if there is
+    one, and so do checks if the settings say so. `looks_only`: only the agent's answer counts, and its changes are
+    undone. `deadline` ends git when the run is interrupted or out of time.
     """
 
     root: Path
@@ -67,6 +69,7 @@ class Context(Struct, frozen=True, kw_only=True):
     clock: Clock = field(default_factory=Clock)
     task: Path | None = None
     sandbox: Sandbox | None = None
+    namespace: Namespace | None = None
     writable: tuple[str, ...] = ()
     looks_only: bool = False
 
@@ -105,7 +108,7 @@ class Context(Struct, frozen=True, kw_only=True):
         """Return a process that is ended when the run is interrupted or its time is over."""
         left = None if self.clock.max_time is None else self.clock.time_left()
         return KeptProcess(
-            command,
+            self.entered(command),
             keeper=self.keeper,
             limits=Limits(turn=timeout or None, idle=idle or None, total=left, grace=self.settings.grace),
             interrupt=self.interrupt,
@@ -136,6 +139,10 @@ class Context(Struct, frozen=True, kw_only=True):
     def sandboxed(self, command: Command, scratch: str = "") -> Command:
         """Return the command as it is started in the sandbox, if there is one."""
         return self.sandbox.command(command, scratch) if self.sandbox else command
+
+    def entered(self, command: Command) -> Command:
+        """Return the command as it is started in the copy's namespace, if there is one."""
+        return self.namespace.enter(command) if self.namespace else command
 
     def child_env(self, number: int, hidden: Collection[str] = ()) -> dict[str, str]:
         """Return the environment of a process that the run starts in iteration `number`, without `hidden` variables."""

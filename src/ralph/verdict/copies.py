@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,9 +16,10 @@ from ralph.errors import UserError
 from ralph.files import EXAM, hold, names_in, read_file, remove_tree
 from ralph.git import worktree_setup
 from ralph.git.client import Git
+from ralph.git.dependencies import copy_generated, find_dependencies
 from ralph.git.index import display_path
 from ralph.git.setup_files import excludes_file, quiet_environment
-from ralph.git.worktrees import Worktree, check_out
+from ralph.git.worktrees import Worktree, check_out, worktrees_folder
 from ralph.process.descendants import MARK
 from ralph.process.keeper import Keeper
 from ralph.process.kept_process import KeptProcess
@@ -26,6 +28,7 @@ from ralph.settings import Settings
 from ralph.store.folder import RunFolder
 from ralph.store.register import COPY_SUFFIX
 from ralph.verdict.context import Context
+from ralph.verdict.in_place import Method, Namespace, Obstacle, find_method, find_obstacle
 from ralph.verdict.sandboxing import open_run_sandbox
 
 CACHE = ".ralph/pycache"  # of compiled modules, in a copy
@@ -53,7 +56,7 @@ def prepare_worktree(worktree: Worktree, context: Context) -> None:
         worktree_setup.mark_prepared(worktree)
 
 
-def enter_worktree(context: Context, worktree: Worktree) -> Context:
+def quiet_context(context: Context, worktree: Worktree) -> Context:
     """Return the context for programs that work in this worktree: their `git status` doesn't list the setup's files."""
     env = dict(context.env)
     if excludes := excludes_file(worktree.path):
@@ -89,6 +92,52 @@ def run_setup(setup: str, worktree: Worktree, context: Context) -> None:
         raise UserError(f"--setup failed in {worktree.workspace}: {setup}: {reason}", "fix it, then start again")
 
 
+@contextmanager
+def enter_worktree(context: Context, worktree: Worktree) -> Iterator[Context]:
+    """Yield the context whose commands see a prepared worktree as the project: in place of the user's tree, or at its
+    own path."""
+    settings, dependencies = context.settings, find_dependencies(worktree.home)
+    copy_generated(worktree.home, worktree.git, dependencies)
+    obstacle = None if settings.copies == "plain" else find_obstacle(worktree, dependencies, _named_paths(settings))
+    method = obstacle or find_copy_method(settings)
+    if method == "plain" or isinstance(method, Obstacle):
+        if obstacle and settings.copies == "in-place":
+            raise refuse_in_place(obstacle)
+        yield context
+        return
+    kept = (str(context.folder.path), *((str(context.task),) if context.task else ()), *context.writable)
+    namespace = Namespace(worktree, method, dependencies, kept)
+    namespace.open()
+    try:
+        yield replace(context, namespace=namespace)
+    finally:
+        namespace.close()
+
+
+def find_copy_method(settings: Settings) -> Method | Obstacle | Literal["plain"]:
+    """Return how copies are shown in place on this machine, or why they are at their own path. Raise a UserError if the
+    settings want the first, and only the second can be had."""
+    if settings.copies == "plain":
+        return "plain"
+    method = find_method(worktrees_folder())
+    if isinstance(method, Obstacle) and settings.copies == "in-place":
+        raise refuse_in_place(method)
+    return method
+
+
+def refuse_in_place(obstacle: Obstacle) -> UserError:
+    hint = f"{obstacle.hint}; or " if obstacle.hint else ""
+    return UserError(f'"copies": "in-place" is not possible: {obstacle.reason}', f'{hint}set "copies": "auto"')
+
+
+def _named_paths(settings: Settings) -> Iterator[str]:
+    """Yield the texts of the settings in which a command may name a path of the user's tree."""
+    yield from (settings.agent.command, *settings.agent.args, *settings.agent.flags, settings.tune.command)
+    yield from (check.command for check in settings.checks)
+    yield from (word for agent in settings.agents.values() for word in agent.argv)
+    yield from (*settings.sandbox.read, *settings.sandbox.write)
+
+
 class PreparedCopy(Struct, frozen=True):
     """A throwaway worktree, and the context in which programs are started there."""
 
@@ -121,7 +170,10 @@ def open_copy(
         copy = replace(context, root=root, folder=folder, env=env, settings=settings, sandbox=None, task=None)
         fill_worktree(worktree, copy)
         copy = replace(copy, settings=replace(sealed, keep_children=False)) if sealed else copy
-        with open_check_sandbox(copy, sealed=sealed is not None) as inside:
+        with (
+            enter_worktree(copy, worktree) as placed,
+            open_check_sandbox(placed, sealed=sealed is not None) as inside,
+        ):
             yield PreparedCopy(worktree, inside)
 
 

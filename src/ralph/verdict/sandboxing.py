@@ -33,7 +33,8 @@ def open_run_sandbox(context: Context, chosen: Sequence[Choice], sealed: bool = 
     """Create and test the sandbox of a run, and close it afterwards."""
     request = replace(sandbox_request(context, chosen), sealed=sealed)
     hosts = reachable_hosts(context.settings, chosen, context.env)
-    sandbox = open_sandbox(request, _sandbox_folder(context), context.folder.id, hosts, context.keeper)
+    folder, run_id = _sandbox_folder(context), context.folder.id
+    sandbox = open_sandbox(request, folder, run_id, hosts, context.keeper, namespace=context.namespace)
     try:
         # Files that agents replace, such as their settings. Changes stay in the sandbox.
         for path in [path for choice in chosen if choice.module.SANDBOX for path in choice.module.SANDBOX.copied]:

@@ -24,6 +24,7 @@ from ralph.settings.schema import ExamCommand
 from ralph.settings.trust import refuse_untrusted
 from ralph.store.folder import RunFolder, new_run_id
 from ralph.verdict.exam_commands import COULD_READ, validate_exams
+from ralph.verdict.copies import find_copy_method
 from ralph.verdict.sandboxing import validate_sandbox
 
 
@@ -149,6 +150,7 @@ def _new_order(backlog: LoadedBacklog) -> WorkOrder:
     request, repository, settings = backlog.request, backlog.repository, backlog.settings
     if settings.sandbox.enabled:
         validate_sandbox(settings, request.workspace, os.environ, is_in_process=False)
+    find_copy_method(settings)
     name = ""
     while not name or repository.run(
         "for-each-ref", "--count=1", f"refs/heads/ralph/{name}", f"refs/heads/ralph/{name}/"

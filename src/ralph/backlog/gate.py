@@ -32,7 +32,7 @@ from ralph.settings import CheckCommand
 from ralph.store.folder import RunFolder, prepare
 from ralph.verdict.checks import Checks, Exams
 from ralph.verdict.context import Context
-from ralph.verdict.copies import fill_worktree, open_check_sandbox
+from ralph.verdict.copies import enter_worktree, fill_worktree, open_check_sandbox
 
 GateCheck = Callable[[str], FailedCheck | None]
 """Run one command in the gate's worktree; None if it passes."""
@@ -300,7 +300,7 @@ def make_gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, int
     def check(command: str) -> FailedCheck | None:
         os.makedirs(made.workspace, exist_ok=True)
         prepare(Path(made.workspace))
-        with open_check_sandbox(context) as inside:
+        with enter_worktree(context, made) as placed, open_check_sandbox(placed) as inside:
             seen = Checks(inside, [CheckCommand(command)]).run(next(numbers))
         if seen is None:
             raise KeyboardInterrupt

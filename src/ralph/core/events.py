@@ -28,6 +28,7 @@ class RunStarted(Struct, frozen=True, omit_defaults=True, kw_only=True):
     base_tree: str | None = None
     worktree: str = ""
     branch: str = ""
+    copies: str = ""  # how commands see the worktree: in-place, plain
     resumed: bool = False
     task: str = ""
     work: str = ""

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ralph.agents.protocol import Choice
 from ralph.core import events
@@ -26,6 +28,7 @@ from ralph.settings.trust import refuse_untrusted
 from ralph.store.folder import RunFolder, new_run_id
 from ralph.store.journal import StoredRun
 from ralph.verdict.context import Context
+from ralph.verdict.copies import find_copy_method
 from ralph.verdict.exam_commands import COULD_READ, validate_exams
 from ralph.verdict.sandboxing import validate_sandbox
 
@@ -98,6 +101,8 @@ def prepare(
     if story is None:  # a resumed run keeps the settings that it began with
         refuse_untrusted(workspace, env, accept_settings)
     target = find_publish_target(request, require_git(workspace, deadline), describe) if request.pr else None
+    request = _keep_copies(request, story)
+    settings = request.settings
     validate_exams(settings, request.workspace)
     _refuse_unsendable(settings.notify)
     if settings.sandbox.enabled:
@@ -129,3 +134,20 @@ def _refuse_unsendable(targets: Sequence[str]) -> None:
     """Raise if a notification could not be sent, because its program is not installed."""
     if any("://" in target for target in targets) and find_spec("apprise") is None:
         raise UserError("--notify with a URL needs Apprise", to_install("notify"))
+
+
+def _keep_copies(request: RunRequest, story: StoredRun | None) -> RunRequest:
+    """Return the request of a run that sees its worktree as it did when it began: agents keep their sessions by path.
+    Raise a UserError if that isn't possible."""
+    settings = request.settings
+    if story and story.started and story.started.worktree:
+        began: Literal["in-place", "plain"] = "in-place" if story.started.copies == "in-place" else "plain"
+        settings = replace(settings, copies=began)
+    try:
+        if settings.copies == "in-place":
+            find_copy_method(settings)
+    except UserError as error:
+        if story is None:
+            raise
+        raise UserError(f"the run began with its copy in place of your tree: {error.message}", error.hint) from None
+    return replace(request, settings=settings)

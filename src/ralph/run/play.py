@@ -127,7 +127,8 @@ def play(
             check_out = plan.place.check_out or partial(_create_worktree, plan)
             worktree = check_out(context, files.lock) if context.settings.worktree else None
             if worktree:
-                context = stack.enter_context(enter_worktree(quiet_context(context, worktree), worktree))
+                context = quiet_context(context, worktree)
+                context = stack.enter_context(enter_worktree(context, worktree, tell=context.tell))
             context = _listen(plan, context, registration, teller, ticks=ticks)
             teller.subscribe(*(stack.enter_context(follow(context)) for follow in followers))
             context = _enter_sandbox(plan, context, stack)
@@ -406,6 +407,7 @@ def _run_started(opened: OpenRun, parts: Parts, run: Run) -> events.RunStarted:
         base_tree=run.base_tree,
         worktree=worktree.path if worktree else "",
         branch=worktree.branch if worktree else "",
+        copies=("in-place" if opened.context.namespace else "plain") if worktree else "",
         resumed=plan.story is not None,
         task=request.task,
         work=request.work,

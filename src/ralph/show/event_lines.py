@@ -193,6 +193,7 @@ class EventLines:
     def _run_started(self, event: e.RunStarted) -> list[str]:
         paint = self.style.paint
         dot = f" {self.style.marks.dot} "
+        place = short(from_home(event.workspace, os.environ.get("HOME", "")), 200)
         self._judged = None
         preset = find_preset(event.preset)
         self._has_fail_actions = self.verbose or preset.quotes_fail_action
@@ -203,7 +204,7 @@ class EventLines:
             short(agent_name(event.agent), 60),
             " ".join(short(right, 20) for right in event.rights),
             short(event.preset, 40) if command == "ralph run" else "",
-            short(from_home(event.workspace, os.environ.get("HOME", "")), 200),
+            place,
         ]
         title = self.talk.cut(dot.join(fact for fact in facts if fact), len(command) + len(dot))
         lines = [f"{paint('title', command)}{dot}{title}"]
@@ -216,6 +217,9 @@ class EventLines:
             "checks": dot.join(short(check, 80) for check in event.checks),
             "gates": dot.join(gates) or ("none: the agent's word alone ends this run" if unguarded else ""),
             "branch": short(event.branch, 200),
+            "copy": f"the agent works on a copy, which it sees at {place} (yours stays as it is)"
+            if event.copies == "in-place" and not event.backlog_task
+            else "",
         }
         for name, text in rows.items():
             for at, row in enumerate(self.talk.rows(text, 13)[:_GOAL_ROWS] if text else ()):

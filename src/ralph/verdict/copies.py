@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core.events import Notice
+from ralph.core.events import Notice, TellAll
 from ralph.core.text import listed, tail
 from ralph.errors import UserError
 from ralph.files import EXAM, hold, names_in, read_file, remove_tree
@@ -28,7 +28,7 @@ from ralph.settings import Settings
 from ralph.store.folder import RunFolder
 from ralph.store.register import COPY_SUFFIX
 from ralph.verdict.context import Context
-from ralph.verdict.in_place import Method, Namespace, Obstacle, find_method, find_obstacle
+from ralph.verdict.in_place import GUIDE, Method, Namespace, Obstacle, find_method, find_obstacle
 from ralph.verdict.sandboxing import open_run_sandbox
 
 CACHE = ".ralph/pycache"  # of compiled modules, in a copy
@@ -93,9 +93,9 @@ def run_setup(setup: str, worktree: Worktree, context: Context) -> None:
 
 
 @contextmanager
-def enter_worktree(context: Context, worktree: Worktree) -> Iterator[Context]:
+def enter_worktree(context: Context, worktree: Worktree, tell: TellAll = lambda *event: None) -> Iterator[Context]:
     """Yield the context whose commands see a prepared worktree as the project: in place of the user's tree, or at its
-    own path."""
+    own path. `tell` learns why it isn't in place."""
     settings, dependencies = context.settings, find_dependencies(worktree.home)
     copy_generated(worktree.home, worktree.git, dependencies)
     obstacle = None if settings.copies == "plain" else find_obstacle(worktree, dependencies, _named_paths(settings))
@@ -103,6 +103,8 @@ def enter_worktree(context: Context, worktree: Worktree) -> Iterator[Context]:
     if method == "plain" or isinstance(method, Obstacle):
         if obstacle and settings.copies == "in-place":
             raise refuse_in_place(obstacle)
+        if isinstance(method, Obstacle):
+            tell(Notice(f"the agent sees its copy at the copy's own path: {method.reason}; see {GUIDE}", "info"))
         yield context
         return
     kept = (str(context.folder.path), *((str(context.task),) if context.task else ()), *context.writable)

@@ -79,7 +79,8 @@ class Namespace:
     ) -> None:
         self.main, self.copy = os.path.realpath(worktree.home.root), os.path.realpath(worktree.path)
         self._worktree, self._method, self._dependencies = worktree, method, dependencies
-        self.kept = [path for path in map(os.path.realpath, kept) if is_inside(path, (self.main,))]
+        paths = filter(os.path.isdir, map(os.path.realpath, kept))
+        self.kept = tuple(path for path in paths if is_inside(path, (self.main,)))
         self._beside = mounts_folder(self.copy)
         self._fds: dict[str, int] = {}
         self._mounted: tuple[str, ...] = ()  # dependency folders

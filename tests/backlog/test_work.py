@@ -114,16 +114,19 @@ def test_a_task_that_fails_is_parked_and_blocks_those_after_it(works: Works) -> 
     assert "ralph accept" not in works.run("show").stdout, "there is nothing left to accept"
 
 
+LEADS_ELSEWHERE = """case $key in
+  T1) printf 'gitdir: %s\\n' {folder}/.git > .git ;;
+  T2) rm .git; git init -q ;;
+  T3) rm .git ;;
+esac
+echo COMPLETE"""
+
+
 def test_a_task_whose_worktree_leads_elsewhere_is_parked_and_the_users_tree_stays_as_it_is(works: Works) -> None:
     works.todo("".join(f"- [ ] T{number} Make {number}\n" for number in range(1, 5)))
-    works.script(
-        f"""case $key in
-          T1) printf 'gitdir: %s\\n' {works.folder}/.git > .git ;;
-          T2) rm .git; git init -q ;;
-          T3) rm .git ;;
-        esac
-        echo COMPLETE"""
-    )
+    works.script(LEADS_ELSEWHERE.format(folder=works.folder))
+    (works.folder / ".ralph").mkdir(exist_ok=True)
+    (works.folder / ".ralph/settings.json").write_text('{"copies": "plain"}')
     (works.folder / "staged").write_text("mine\n")
     works.git("add", "staged")
     asked = (("symbolic-ref", "HEAD"), ("rev-parse", "HEAD"), ("status", "--porcelain"))
@@ -140,6 +143,16 @@ def test_a_task_whose_worktree_leads_elsewhere_is_parked_and_the_users_tree_stay
             works.run("work", "retry", key)
         done = works.run("resume")
     assert done.returncode == 1
+
+
+def test_in_place_no_task_can_lead_its_worktree_elsewhere(works: Works) -> None:
+    works.todo("".join(f"- [ ] T{number} Make {number}\n" for number in range(1, 5)))
+    works.script(LEADS_ELSEWHERE.format(folder=works.folder))
+    asked = (("symbolic-ref", "HEAD"), ("rev-parse", "HEAD"), ("status", "--porcelain"))
+    before = [works.git(*words) for words in asked]
+    assert works.work("-j", "2").returncode == 0
+    assert sorted(works.merged()) == ["T1", "T2", "T3", "T4"]
+    assert [works.git(*words) for words in asked] == before
 
 
 def test_done_with_nothing_changed_is_parked(works: Works) -> None:

@@ -66,6 +66,7 @@ class Bind(Struct, frozen=True):
 
     source: str
     path: str
+    is_read_only: bool = False
 
 
 class Namespace:
@@ -153,7 +154,7 @@ class Namespace:
             os.makedirs(f"{self._beside}/git", exist_ok=True)
             name = os.path.basename(self._worktree.git.git_dir)
             replace_file(f"{self._beside}/gitfile", f"gitdir: {self._beside}/git/worktrees/{name}\n".encode())
-            binds += [Bind(f"{self.main}/.git", f"{self._beside}/git"), Bind(f"{self._beside}/gitfile", ".git")]
+            binds += [Bind(f"{self.main}/.git", f"{self._beside}/git"), Bind(f"{self._beside}/gitfile", ".git", True)]
         for path in self.kept:
             inner = os.path.relpath(path, self.main)
             with suppress(FileExistsError, NotADirectoryError):
@@ -212,7 +213,9 @@ def _starting(
     lines: list[tuple[str, ...]] = [
         (mount, "-t", "overlay", "-o", one.options, "overlay", f"{copy}/{one.path}") for one in overlays
     ]
-    lines += [(mount, "--bind", bind.source, os.path.join(copy, bind.path)) for bind in binds]
+    for bind in binds:
+        options = "bind,ro" if bind.is_read_only else "bind"
+        lines.append((mount, "-o", options, bind.source, os.path.join(copy, bind.path)))
     lines += [(mount, "--rbind", copy, main)]
     script = " && ".join(map(shlex.join, lines))
     if method == "mount":
@@ -227,7 +230,8 @@ def _starting_bubblewrap(main: str, copy: str, binds: Sequence[Bind], overlays: 
     for overlay in overlays:
         words += ["--overlay-src", overlay.lower, "--overlay", overlay.upper, overlay.work, f"{main}/{overlay.path}"]
     for bind in binds:
-        words += ["--dev-bind", bind.source, os.path.join(main, bind.path)]
+        option = "--ro-bind" if bind.is_read_only else "--dev-bind"
+        words += [option, bind.source, os.path.join(main, bind.path)]
     return (*words, "--", "sh", "-c", _HOLD)
 
 

@@ -23,8 +23,8 @@ from ralph.settings import Settings, override
 from ralph.settings.schema import ExamCommand
 from ralph.settings.trust import refuse_untrusted
 from ralph.store.folder import RunFolder, new_run_id
-from ralph.verdict.exam_commands import COULD_READ, validate_exams
 from ralph.verdict.copies import find_copy_method
+from ralph.verdict.exam_commands import COULD_READ, validate_exams
 from ralph.verdict.sandboxing import validate_sandbox
 
 

@@ -145,6 +145,7 @@ def test_dismissed_runs_no_longer_need_a_person(
     on_screen(scenario)
 
 
+@pytest.mark.parametrize("note", ["look twice", "- look twice", "--help: look twice"])
 def test_a_parked_task_is_retried_with_a_note_and_its_backlog_resumed_and_accepted(
     ralph: Ralph,
     agent: Callable[..., str],
@@ -154,6 +155,7 @@ def test_a_parked_task_is_retried_with_a_note_and_its_backlog_resumed_and_accept
     shown: Show,
     typed: Typed,
     prompts: Callable[..., list[str]],
+    note: str,
 ) -> None:
     agent('case "$PROMPT" in *"look twice"*) echo x > work.txt; echo "<promise>COMPLETE</promise>";; esac')
     (repository / "tasks.md").write_text("- [ ] T1 Make it work\n")
@@ -164,7 +166,7 @@ def test_a_parked_task_is_retried_with_a_note_and_its_backlog_resumed_and_accept
 
     async def scenario(app: RalphApp, pilot: Pilot[Any]) -> None:
         assert "parked" in shown(app, "runs")
-        await typed(pilot, "/retry T1 look twice")
+        await typed(pilot, f"/retry T1 {note}")
         await wait_for(app, pilot, lambda: "T1 is retried" in shown(app, "message"))
         assert "r resumes the backlog" in shown(app, "message")
         await pilot.press("escape", "r")
@@ -176,5 +178,5 @@ def test_a_parked_task_is_retried_with_a_note_and_its_backlog_resumed_and_accept
         assert "a accepts it" not in shown(app, "head")
 
     on_screen(scenario, (120, 30))
-    assert "look twice" in prompts()[-1]
+    assert note in prompts()[-1]
     assert (repository / "work.txt").exists()

@@ -218,6 +218,21 @@ def test_a_run_is_not_resumed_with_invalid_limits(serve: Serve, home: dict[str, 
     served.process.terminate()
 
 
+@pytest.mark.parametrize("note", ["- please use tabs", "--help", "please use tabs"])
+def test_a_parked_task_is_retried_with_any_note(serve: Serve, home: dict[str, str], project: Path, note: str) -> None:
+    (project / "tasks.md").write_text("- [ ] T1 Make it work\n")
+    words = ["work", "tasks.md", "-m", "1", "--check", "false", "--agent", "amp", "--quiet"]
+    subprocess.run([sys.executable, "-m", "ralph", *words], cwd=project, env=home, capture_output=True, check=False)
+    (run,) = [run for run in runs(home) if run.facts.workspace == str(project) and not run.is_part]
+    served = serve()
+    reply = served.post(f"runs/{run.id}/retry", task="T1", text=note)
+    assert (reply.status, "T1 is retried" in reply.text) == (200, True), reply.text
+    journal = Path(run.place, "journal.ndjson")
+    eventually(lambda: json.dumps(note) in journal.read_text())
+    eventually(lambda: ended(home, run.id))
+    served.process.terminate()
+
+
 def test_a_resumed_run_continues_without_the_web_ui(serve: Serve, home: dict[str, str], project: Path) -> None:
     words = ["run", "-p", "go", "--check", "sleep 1; false", "-m", "1", "--agent", "amp", "--until", "checks"]
     subprocess.run([sys.executable, "-m", "ralph", *words], cwd=project, env=home, capture_output=True, check=False)

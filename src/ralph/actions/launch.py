@@ -35,6 +35,11 @@ class Launched(RalphChild):
         return known.pid == self.pid and (run.is_alive or known.changed >= self.began)
 
 
+def words_about(run: Listed, command: str, *words: str) -> list[str]:
+    """Return the command line of a ralph command about a run. Its words may be free text, and begin with a dash."""
+    return [command, "-C", run.facts.workspace, "--", *words]
+
+
 DECIDES = ("preset", "until", "tasks", "done_file", "maximum_iterations")
 """With one of these options, the command line says how to loop."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ralph.actions import control
-from ralph.actions.launch import Launched, NextRun, cap_words, has_room_apart
+from ralph.actions.launch import Launched, NextRun, cap_words, has_room_apart, words_about
 from ralph.core.events import Event, RunFinished, TodoUpdated
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
@@ -109,9 +109,9 @@ class TuiState:
         self.launched.append(started)
         self._next_survey = 0.0
 
-    def launch_command(self, run: Listed, words: list[str], success: str) -> None:
+    def launch_command(self, run: Listed, words: tuple[str, ...], success: str) -> None:
         """Start a command about a run; `success` is the message if it succeeds."""
-        self.launch([*words, "-C", run.facts.workspace])
+        self.launch(words_about(run, *words))
         self.launched[-1].run, self.launched[-1].success = run.id, success
 
     @property
@@ -171,7 +171,7 @@ class TuiState:
         if run.by_kind(not is_mergeable(run), False):
             raise UserError(f"{name} has no branch to accept or discard", "only ended runs in a worktree have one")
         is_accepted = command.name == "accept"
-        self.launch_command(run, [command.name, run.id], "merged into your branch" if is_accepted else "discarded")
+        self.launch_command(run, (command.name, run.id), "merged into your branch" if is_accepted else "discarded")
         return f"accepting {name}: its checks run once more" if is_accepted else f"discarding {name}"
 
     do_discard = do_accept
@@ -181,7 +181,7 @@ class TuiState:
         work = next((run for run in self.runs if run.id == (shown.facts.work or shown.id)), shown)
         key, _, note = command.text.partition(" ")
         then = "" if work.is_alive else "; r resumes the backlog"
-        self.launch_command(work, ["work", "retry", key, *([note] if note else [])], f"{key} is retried{then}")
+        self.launch_command(work, ("work", "retry", key, note), f"{key} is retried{then}")
         return f"retrying {key}"
 
     def do_dismiss(self, command: TypedCommand) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ralph.actions import accept, control
-from ralph.actions.launch import Launched
+from ralph.actions.launch import Launched, words_about
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.show.words import nickname
@@ -73,7 +73,12 @@ def _act_on(run: Listed, name: str, form: FormFields, register: Register) -> str
         case "allow":  # resume a run whose agent was denied everything, with all rights
             return _resume(run, ["--sandbox" if form.get("sandbox") else "--yolo"], register)
         case "accept" | "discard":
-            return _command(run, [name, run.id], register, f"{nick} is {'merged' if name == 'accept' else 'discarded'}")
+            return _command(
+                run,
+                words_about(run, name, run.id),
+                register,
+                f"{nick} is {'merged' if name == 'accept' else 'discarded'}",
+            )
         case "retry":
             return _retry(run, form, register)
         case "rewind":
@@ -105,9 +110,9 @@ def _rewind(run: Listed, number: str, register: Register) -> str:
 def _retry(run: Listed, form: FormFields, register: Register) -> str:
     """Retry a parked task, with the note in the form, and resume its backlog if it has ended."""
     key, note = form.get("task", ""), one_line(form.get("text", ""), 4000)
-    if not key or key.startswith("-"):
+    if not key:
         raise RequestRefused(400, "expected the key of a task")
-    said = _command(run, ["work", "retry", key, *([note] if note else [])], register, f"{key} is retried")
+    said = _command(run, words_about(run, "work", "retry", key, note), register, f"{key} is retried")
     if run.is_alive:
         return said
     _start_resumed(run, (), register)
@@ -120,7 +125,7 @@ def _command(run: Listed, words: list[str], register: Register, success: str) ->
     if running and running.result is None:
         raise UserError(f"{running.name} is still running", "its result appears here")
     command = RunningCommand()
-    command.start([*words, "-C", run.facts.workspace], register.env)
+    command.start(words, register.env)
     command.name = "retry" if words[0] == "work" else words[0]
     register.commands[run.id] = command
     result = _wait_for(lambda: command.result)

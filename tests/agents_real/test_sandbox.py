@@ -73,3 +73,31 @@ def test_settings_in_a_custom_config_folder_are_protected(room, agent):
         ran = place.ralph("--sandbox", "--check", "grep -q fixed made.txt", "make made.txt")
         assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         assert "evil" not in (folder / ".claude.json").read_text()
+
+
+# Files that a session outside runs or follows.
+OTHERS = {
+    "claude": (
+        *("shell-snapshots/snapshot-bash-1-a.sh", "session-env/s/sessionstart-hook-0.sh", "plans/p.md"),
+        *("projects/-other/memory/MEMORY.md", "projects/-other/s.jsonl", "file-history/s/a@v1"),
+    ),
+    "codex": ("shell_snapshots/s.sh", "tmp/arg0/codex-arg0s/apply_patch", "memories/MEMORY.md"),
+}
+
+
+@pytest.mark.parametrize("agent", OTHERS)
+def test_other_sessions_are_out_of_reach_and_the_own_one_is_continued(room, agent):
+    with room() as place:
+        state = place.home / f".{agent}"
+        for name in OTHERS[agent]:
+            (state / name).parent.mkdir(parents=True, exist_ok=True)
+            (state / name).write_text("mine\n")
+        plant = "; ".join(f"mkdir -p {name.rpartition('/')[0]}; echo evil >> {name}" for name in OTHERS[agent])
+        made = Call("write", str(place.workspace / "made.txt"), "fixed\n")
+        place.play(shell(f"cd {state} && {plant}; echo tried"), Say("Not yet."), made, Say(DONE))
+        words = ("--sandbox", "--session", "continue", "--check", "grep -q fixed made.txt")
+        ran = place.ralph(*words, "make made.txt")
+        assert (ran.code, ran.outcome) == (0, "done"), str(ran)
+        assert {name: (state / name).read_text() for name in OTHERS[agent]} == dict.fromkeys(OTHERS[agent], "mine\n")
+        (session,) = {event["record"]["turn"]["session"] for event in ran.of("iteration_finished")}
+        assert any(session in path.name for path in state.rglob("*.jsonl"))

@@ -12,6 +12,8 @@ import pytest
 from tests.conftest import Result
 from tests.sandbox.conftest import KEY, Ground, listening
 
+from ralph.agents import module
+
 # Attempts in `sh`: one has escaped if its last command succeeds. $OUT is a folder with more of the user's files.
 ATTEMPTS = {
     "read a key": "grep -q BEGIN ~/.ssh/id_rsa",
@@ -222,6 +224,7 @@ def test_no_empty_mount_point_is_left(attacked: Attacked) -> None:
     assert sorted(path.name for path in ground.home.iterdir() if path.name.startswith(".")) == [
         *(".bashrc", ".claude", ".claude.json", ".gitconfig", ".local", ".ssh")
     ]
-    assert sorted(path.name for path in (ground.home / ".claude").iterdir()) == ["commands", "settings.json"]
+    private = module("claude").SANDBOX.private  # folders that Claude Code makes itself
+    assert {path.name for path in (ground.home / ".claude").iterdir()} == {"commands", "settings.json", *private}
     empty = [path for path in ground.workspace.rglob("*") if path.is_file() and not path.stat().st_size]
     assert [path for path in empty if not {"results", ".ralph"} & set(path.parts)] == []

@@ -127,5 +127,60 @@ def test_planted_settings_of_an_agent_are_gone_in_the_next_turn(
         assert any(f"{state}/{each} was taken away" in text for text in told), told
 
 
+PRIVATE = [name for name in agents.programs() if needs(name).private]
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_what_sessions_outside_run_or_follow_is_out_of_reach(
+    name: str, ralph: Ralph, environment: dict[str, str], workspace: Path, bubblewrap: str
+) -> None:
+    """The agent writes to these folders itself, so they are writable inside, and last for its next run."""
+    need, home = needs(name), Path(environment["HOME"])
+    state = home / need.state[2:]
+    for each in need.private[::2]:
+        (state / each / "other").mkdir(parents=True)
+        (state / each / "other" / "mine").write_text("mine\n")
+    before = contents(state)
+    lines = [f"cd '{state}'"]
+    for each in need.private:
+        lines += [f"cat {each}/other/mine {each}/new >> '{workspace}/seen'", f"mkdir -p {each}/other"]
+        lines += [f"echo evil >> {each}/other/mine", f"echo own > {each}/new"]
+        lines += [f"mv {each} moved && mkdir {each} && echo evil > {each}/new", f"rm -rf {each}/other"]
+    program = home / "bin" / name
+    program.write_text("#!/bin/sh\n" + "\n".join(lines) + f"\necho tried >> '{workspace}/tried'\n")
+    program.chmod(0o755)
+    for _ in range(2):
+        ralph("run", "x", "--agent", name, "--sandbox", "-m", "1", timeout=120)
+    assert (workspace / "tried").read_text() == "tried\ntried\n"
+    assert contents(state) == before
+    assert (workspace / "seen").read_text() == "own\n" * len(need.private)
+
+
+def test_the_sessions_and_the_memory_of_this_project_are_the_real_ones(
+    ralph: Ralph, environment: dict[str, str], workspace: Path, bubblewrap: str
+) -> None:
+    """Claude Code names the folder after the workspace."""
+    projects = Path(environment["HOME"]) / ".claude" / "projects"
+    own = "".join(letter if letter.isalnum() else "-" for letter in str(workspace))
+    for project in (own, f"{own}2"):
+        (projects / project / "memory").mkdir(parents=True)
+        (projects / project / "memory" / "MEMORY.md").write_text("mine\n")
+    program = Path(environment["HOME"]) / "bin" / "claude"
+    lines = [
+        "#!/bin/sh",
+        "for each in ~/.claude/projects/*; do",
+        "echo s > $each/s.jsonl; echo m >> $each/memory/MEMORY.md",
+    ]
+    program.write_text("\n".join([*lines, "done", f"ls ~/.claude/projects > '{workspace}/seen'\n"]))
+    program.chmod(0o755)
+    ralph("run", "x", "--agent", "claude", "--sandbox", "-m", "1", timeout=120)
+    assert (workspace / "seen").read_text() == f"{own}\n"
+    assert contents(projects) == {
+        f"{own}/s.jsonl": "s\n",
+        f"{own}/memory/MEMORY.md": "mine\nm\n",
+        f"{own}2/memory/MEMORY.md": "mine\n",
+    }
+
+
 def contents(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}

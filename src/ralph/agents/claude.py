@@ -1,5 +1,6 @@
 """Claude Code: how to run it headless, and how to read its stream."""
 
+import re
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -185,14 +186,29 @@ LOGIN = Login(
     ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"),
 )
 
+_LONGEST_PROJECT = 200
+
+
+def _project_folder(workspace: str) -> str:
+    """Return where Claude Code 2.1 keeps the sessions of a workspace; empty if it would shorten the name by a hash."""
+    name = re.sub(r"[^a-zA-Z0-9]", "-", workspace)
+    return f"projects/{name}" if len(name) <= _LONGEST_PROJECT else ""
+
+
 SANDBOX = SandboxNeeds(
     state="~/.claude",
     variable="CLAUDE_CONFIG_DIR",
     fixed=(
         *("settings.json", "settings.local.json", "remote-settings.json", "CLAUDE.md", "rules", "keybindings.json"),
         *("agents", "commands", "hooks", "output-styles", "plugins", "skills", "workflows", "local", "ide"),
+        *("agent-memory", "chrome", "cowork_plugins", "daemon", "daemon.json", "jobs", "loop.md", "memory"),
+        ".config.json",  # an old name of .claude.json, which counts first
         ".claude.json",  # in CLAUDE_CONFIG_DIR if that is set, else in the home folder, from where it is copied
     ),
+    # A session runs its shell snapshot and its environment before every command, restores files from the history and
+    # the backups, and follows plans, tasks, messages of a team, and the memory of its project.
+    private=("shell-snapshots", "session-env", "projects", "file-history", "backups", "plans", "tasks", "teams"),
+    project=_project_folder,
     shown=("~/.local/share/claude",),
     copied=("~/.claude.json",),
     hosts=("api.anthropic.com", "console.anthropic.com", "platform.claude.com", "claude.ai"),

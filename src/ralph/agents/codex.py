@@ -18,7 +18,12 @@ LOGIN = Login("run `codex login`", "CODEX_HOME", "~/.codex", ("auth.json",))
 SANDBOX = SandboxNeeds(
     state="~/.codex",
     variable="CODEX_HOME",
-    fixed=("config.toml", "hooks.json", "AGENTS.md", "AGENTS.override.md", "prompts", "rules", "skills", "plugins"),
+    fixed=(
+        *("config.toml", "hooks.json", "AGENTS.md", "AGENTS.override.md", "prompts", "rules", "skills", "plugins"),
+        *(".env", "agents", "automations", "hooks", "managed_config.toml", "packages"),
+    ),
+    # A session runs its shell snapshot before every command, has programs in tmp on its PATH, and follows memories.
+    private=("shell_snapshots", "tmp", ".tmp", "memories"),
     hosts=("api.openai.com", "chatgpt.com", "auth.openai.com"),
     urls=("OPENAI_BASE_URL",),
 )

@@ -1,6 +1,6 @@
 """The interface of an agent module: the argv for a turn, and a parser that turns its stream into events and a Turn."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -96,7 +96,9 @@ class SandboxNeeds(Struct, frozen=True, kw_only=True):
     """What an agent needs in the sandbox.
 
     Its `state` (login, sessions) is in a folder of the home folder, or in the one that `variable` names. The `fixed`
-    files of the state are read-only, because they can make the agent run commands or follow instructions. The agent may
+    files of the state are read-only, because they can make the agent run commands or follow instructions. It writes to
+    the `private` folders itself, but in other sessions it runs or follows what is there: a sandbox has its own. The
+    agent may
     read the `shown` paths in the home folder, and gets copies of the `copied` files. `hosts` serve its models, as do
     the hosts in the environment variables `urls` and in its `fixed` settings.
     """
@@ -105,6 +107,9 @@ class SandboxNeeds(Struct, frozen=True, kw_only=True):
     variable: str = ""
     within: str = ""  # path of the state in the folder that the variable names
     fixed: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
+    project: Callable[[str], str] | None = None
+    """Return the folder in the state with the sessions of a workspace. It is the real one, even in a private folder."""
     shown: tuple[str, ...] = ()
     copied: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()

@@ -26,10 +26,13 @@ _MOST_BYTES = 1 << 20
 
 
 class AgentState(Struct, frozen=True):
-    """A folder in which an agent keeps its login and its sessions. The `read_only` names in it are settings."""
+    """A folder in which an agent keeps its login and its sessions. The `read_only` names in it are settings. Instead of
+    the `private` folders in it, other folders appear; the `shared` folders in those are the real ones."""
 
     folder: str
     read_only: tuple[str, ...] = ()
+    private: Mapping[str, str] = {}
+    shared: tuple[str, ...] = ()
 
 
 class SandboxRequest(Struct, frozen=True, kw_only=True):
@@ -118,7 +121,7 @@ def refresh_view(view: SandboxView, request: SandboxRequest) -> SandboxView:
         view,
         shown=tuple(path for path in view.shown if os.path.exists(path)),
         repository=repository,
-        guarded=(*ralph, *(_guard(state.folder, state.read_only) for state in states), *nested),
+        guarded=(*ralph, *map(_guard_state, states), *nested),
         read_only=(*(path for path in view.read_only if path not in kernel), *kernel),
         blank=(*secrets, *_find_sockets(covered)),
     )
@@ -250,6 +253,17 @@ def _guard(folder: str, names: Iterable[str]) -> GuardedFolder:
         path = f"{folder}/{name}"
         (read_only if os.path.exists(path) and not os.path.islink(path) else absent).append(name)
     return GuardedFolder(folder=folder, read_only=tuple(read_only), absent=tuple(absent))
+
+
+def _guard_state(state: AgentState) -> GuardedFolder:
+    guarded = _guard(state.folder, state.read_only)
+    linked = [name for name in (*state.private, *state.shared) if os.path.islink(f"{state.folder}/{name}")]
+    return replace(
+        guarded,
+        absent=(*guarded.absent, *linked),
+        private={name: source for name, source in state.private.items() if name not in linked},
+        pinned=tuple(name for name in state.shared if not {name, name.partition("/")[0]} & {*linked}),
+    )
 
 
 def _guard_ralph(folder: str) -> GuardedFolder:

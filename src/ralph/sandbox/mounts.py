@@ -78,7 +78,8 @@ class GuardedFolder(Struct, frozen=True, kw_only=True):
     `read_only` names exist and are mounted read-only. `absent` names do not exist, and are removed again if something
     appears there. `pinned` folders are writable but cannot be moved. New links in `linkless` folders, and at any depth
     in `linkless_trees`, are removed: git or ralph would follow them outside. `emptied` folders are empty inside, apart
-    from the `visible` names in them, which are read-only. Nothing that is written there reaches the real folder.
+    from the `visible` names in them, which are read-only. A `private` folder shows another folder. Nothing that is
+    written to these two reaches the real folder.
     """
 
     folder: str
@@ -89,6 +90,7 @@ class GuardedFolder(Struct, frozen=True, kw_only=True):
     linkless_trees: tuple[str, ...] = ()
     emptied: tuple[str, ...] = ()
     visible: tuple[str, ...] = ()
+    private: Mapping[str, str] = {}
 
 
 class GitFolders(Struct, frozen=True, kw_only=True):
@@ -156,6 +158,7 @@ def mount_table(view: SandboxView, is_folder: Callable[[str], bool]) -> tuple[Mo
     for guarded in guarded_folders(view):
         mounts.append(Mount(guarded.folder, "write"))
         mounts += [Mount(f"{guarded.folder}/{name}", "read") for name in guarded.read_only]
+        mounts += [Mount(f"{guarded.folder}/{name}", "write", source) for name, source in guarded.private.items()]
         mounts += [Mount(f"{guarded.folder}/{name}", "write") for name in guarded.pinned]
         mounts += [Mount(f"{guarded.folder}/{name}", "empty") for name in guarded.emptied]
         mounts += [Mount(f"{guarded.folder}/{name}", "visible") for name in guarded.visible]
@@ -223,6 +226,8 @@ def required_folders(view: SandboxView) -> Iterator[str]:
         yield f"{view.repository.common}/refs/ralph"
         yield from (*view.repository.shared_parts, *view.repository.private_reflogs)
     for guarded in view.guarded:
+        yield from (f"{guarded.folder}/{name}" for name in (*guarded.private, *guarded.pinned))
+        yield from guarded.private.values()
         if guarded.folder.endswith("/.ralph"):
             yield from (f"{guarded.folder}/runs", f"{guarded.folder}/hook")
 

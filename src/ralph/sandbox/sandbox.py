@@ -303,8 +303,11 @@ def describe_machine(env: Mapping[str, str]) -> Machine:
 
 
 def _unlink_on_mount_paths(view: SandboxView, mounts: Sequence[Mount]) -> None:
-    """Remove links in the private home and /tmp that are on the path of a mount: they would redirect it."""
-    for outer, folder in ((view.home, view.private_home), ("/tmp", view.private_tmp)):
+    """Remove links in the private folders that are on the path of a mount: they would redirect it."""
+    private = [
+        (f"{guarded.folder}/{name}", source) for guarded in view.guarded for name, source in guarded.private.items()
+    ]
+    for outer, folder in ((view.home, view.private_home), ("/tmp", view.private_tmp), *private):
         for path in (mount.path for mount in mounts if mount.path != outer and is_inside(mount.path, (outer,))):
             place = folder
             for name in path[len(outer) + 1 :].split("/"):

@@ -61,7 +61,7 @@ def sandbox_request(context: Context, chosen: Sequence[Choice]) -> SandboxReques
     task = os.path.realpath(context.task) if context.task else ""
     started = [choice.module.invocation(choice.request()).argv for choice in chosen]
     needs = [choice.module.SANDBOX for choice in chosen if choice.module.SANDBOX]
-    states = [AgentState(path, need.fixed) for need in needs if (path := _state_folder(need, env))]
+    states = [_agent_state(need, path, context) for need in needs if (path := _state_folder(need, env))]
     if task:
         states.append(AgentState(task, ("runs",)))
     return SandboxRequest(
@@ -108,6 +108,18 @@ def _state_folder(need: SandboxNeeds, env: Mapping[str, str]) -> str:
     named = env.get(need.variable, "") if need.variable else ""
     folder = os.path.join(named, need.within).rstrip("/") if named else _at_home(need.state, env)
     return os.path.abspath(folder) if os.path.isdir(folder) else ""
+
+
+def _agent_state(need: SandboxNeeds, folder: str, context: Context) -> AgentState:
+    """Return what a sandbox shows of the agent's folder. Its private folders last as long as the private home."""
+    private = f"{_sandbox_folder(context)}/{os.path.basename(need.state)}"
+    project = need.project(os.path.realpath(context.root)) if need.project else ""
+    return AgentState(
+        folder,
+        need.fixed,
+        private={name: f"{private}/{name}" for name in need.private},
+        shared=(project,) if project else (),
+    )
 
 
 def _at_home(path: str, env: Mapping[str, str]) -> str:

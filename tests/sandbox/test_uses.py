@@ -137,6 +137,30 @@ def test_in_a_worktree_the_work_is_committed_and_other_branches_stay(ground: Gro
     assert "in the worktree" in ground.git("log", "--format=%s", branch)
 
 
+@pytest.mark.parametrize("head", ["refs/heads/main", "refs/heads/../../hooks/x"])
+def test_in_a_worktree_another_head_gives_no_more_branches_to_write(ground: Ground, head: str) -> None:
+    """HEAD decided which branches may be written, in the agent's next process and when the run is resumed."""
+    before = ground.git("for-each-ref", "refs/heads/main") + str(
+        sorted((ground.workspace / ".git" / "hooks").iterdir())
+    )
+    script = f"""
+    own=$(sed 's/gitdir: //' .git); common=$own/../..; echo "ref: {head}" > $own/HEAD
+    echo $(cat $common/refs/heads/main) > $common/refs/heads/main && echo main >> escaped
+    touch $common/hooks/x && echo hooks >> escaped
+    true
+    """
+    ground.claude(script, "not yet")
+    ran = ("--agent", "claude", "--sandbox", "--json", "-m", "1", "--check", script)
+    first = ground.ralph("run", "x", "--worktree", *ran)
+    worktree = Path(first.one("run_finished")["worktree"])
+    assert (worktree / ".git").exists(), first.err
+    resumed = ground.ralph("resume", "-m", "3")
+    assert "iteration 2" in resumed.out + resumed.err
+    assert not (worktree / "escaped").exists(), (worktree / "escaped").read_text()
+    after = ground.git("for-each-ref", "refs/heads/main") + str(sorted((ground.workspace / ".git" / "hooks").iterdir()))
+    assert after == before
+
+
 def test_a_folder_of_a_repository_is_a_workspace(ground: Ground) -> None:
     part = ground.workspace / "part"
     part.mkdir()

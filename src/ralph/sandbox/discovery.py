@@ -23,6 +23,7 @@ HIDDEN_FOLDERS = ("/home", "/root", "/run", "/var/run", "/var/tmp")
 _CERTIFICATES = ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
 _INTERPRETERS = ("sh", "bash", "python", "python3", "node", "ruby", "perl", "deno", "bun")
 _MOST_BYTES = 1 << 20
+RALPH_BRANCHES = "refs/heads/ralph"
 
 
 class AgentState(Struct, frozen=True):
@@ -98,7 +99,9 @@ def find_view(request: SandboxRequest) -> SandboxView:
 
 def refresh_view(view: SandboxView, request: SandboxRequest) -> SandboxView:
     """Return the view with what may have changed since: guarded folders, sockets, files that only root may read."""
-    repository = _find_repository(view.workspace)
+    # The branches that a linked worktree may write stay those of the start: an agent can change its HEAD.
+    chosen = view.repository.branch_folder if view.repository else ""
+    repository = _find_repository(view.workspace, chosen, is_inside(view.workspace, (request.records,)))
     ralph = [
         _guard_ralph(folder)
         for folder in dict.fromkeys((view.workspace, *request.ralph_folders))
@@ -275,8 +278,11 @@ def _guard_ralph(folder: str) -> GuardedFolder:
     return replace(_guard(own, (*mounts.RALPH_READ_ONLY, *sorted(settings))), linkless=("",))
 
 
-def _find_repository(workspace: str) -> GitFolders | None:
-    """Return the repository that git would find. Looks without git, which would obey the repository's settings."""
+def _find_repository(workspace: str, branch_folder: str, is_ralphs: bool) -> GitFolders | None:
+    """Return the repository that git would find. Looks without git, which would obey the repository's settings.
+
+    `branch_folder` is the folder of branches that a linked worktree may write; if it is empty, the one of its branch.
+    """
     for top in (workspace, *parents(workspace)):
         mark = f"{top}/.git"
         if os.path.isdir(mark):
@@ -286,7 +292,7 @@ def _find_repository(workspace: str) -> GitFolders | None:
                 repository = replace(repository, guarded=(*repository.guarded, link))
             return repository
         if os.path.isfile(mark):
-            return _find_linked(top, mark)
+            return _find_linked(top, mark, branch_folder, is_ralphs)
     return None
 
 
@@ -295,7 +301,7 @@ def _plain_repository(top: str, git_dir: str) -> GitFolders:
     return GitFolders(top=top, own=git_dir, common=git_dir, guarded=guarded)
 
 
-def _find_linked(top: str, mark: str) -> GitFolders | None:
+def _find_linked(top: str, mark: str, branch_folder: str, is_ralphs: bool) -> GitFolders | None:
     """Return the repository of a linked worktree or a submodule, whose `.git` is a file that names a folder."""
     text = read_start(mark, 4096).decode("utf-8", "surrogateescape")
     if not text.startswith("gitdir:"):
@@ -305,9 +311,7 @@ def _find_linked(top: str, mark: str) -> GitFolders | None:
     if not shared:
         return replace(_plain_repository(top, own), has_git_file=True)
     common = os.path.realpath(os.path.join(own, shared))
-    head = read_start(f"{own}/HEAD", 4096).decode("utf-8", "surrogateescape").strip()
-    branch = head.removeprefix("ref: ") if head.startswith("ref: refs/heads/") else "refs/heads/ralph/"
-    folder = branch.rpartition("/")[0]
+    folder = branch_folder or _branch_folder(f"{own}/HEAD", is_ralphs)
     alternates = ("info/alternates", "info/http-alternates")
     return GitFolders(
         top=top,
@@ -321,6 +325,18 @@ def _find_linked(top: str, mark: str) -> GitFolders | None:
         ),
         branch_folder=folder,
     )
+
+
+def _branch_folder(head: str, is_ralphs: bool) -> str:
+    """Return the folder of the branch that is checked out.
+
+    An earlier run's agent may have written this HEAD: it can name no folder outside of refs/heads, and in a worktree
+    that ralph made, none but ralph's.
+    """
+    text = read_start(head, 4096).decode("utf-8", "surrogateescape").strip()
+    folder = os.path.normpath(text.removeprefix("ref: ")).rpartition("/")[0]
+    top = RALPH_BRANCHES if is_ralphs else "refs/heads"
+    return folder if text.startswith("ref: ") and is_inside(folder, (top,)) else RALPH_BRANCHES
 
 
 def _guard_git(folder: str, names: Iterable[str]) -> GuardedFolder:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.lab import Lab
 from bench.samples import Row, Sample, Wanted, taking_turns
-from ralph.core.work_events import TaskReady, TaskStarted
+from ralph.core.backlog_events import TaskReady, TaskStarted
 from ralph.store.journal import read_entries
 
 SLOTS, FEW = 4, 12

@@ -24,16 +24,16 @@ from tests.fleet.machines import Fleet
 from tests.fleet.postgres import Postgres
 
 from ralph.backlog.backlog_content import BacklogContent
+from ralph.backlog.backlog_order import BacklogOrder
 from ralph.backlog.backlog_source import BacklogSource
 from ralph.backlog.children import TaskProcess, TaskProcesses
 from ralph.backlog.gate import MergeRequest
-from ralph.backlog.work_order import WorkOrder
-from ralph.core import work_events
+from ralph.core import backlog_events
 from ralph.core.backlog import BacklogTask, Board, GateVerdict, Job, TaskResult, next_batch, next_starts
-from ralph.core.work_events import GATE
-from ralph.fleet import local_work
+from ralph.core.backlog_events import GATE
+from ralph.fleet import local_backlog
 from ralph.fleet.database import Database, fetch_all
-from ralph.fleet.log import WorkLog, add_work
+from ralph.fleet.log import BacklogLog, add_backlog
 from ralph.fleet.worker import Worker
 from ralph.git.remote import Remote
 from ralph.settings import Settings
@@ -88,14 +88,14 @@ def clone_of(folder: str, name: str) -> Path:
 
 def take_part(url: str, folder: str, name: str) -> None:
     """Run a worker whose loops and merges take no time: only communication is left."""
-    setattr(local_work, "TaskProcesses", NoChildren)  # noqa: B010
+    setattr(local_backlog, "TaskProcesses", NoChildren)  # noqa: B010
     Worker(url, clone_of(folder, name), slots=4, name=name, is_quiet=True).run(once=True)
 
 
-async def bring(url: str, order: WorkOrder, tasks: int) -> None:
+async def bring(url: str, order: BacklogOrder, tasks: int) -> None:
     content = BacklogContent(tuple(BacklogTask(key=f"T{n}", title="x") for n in range(tasks)))
     async with Database(url).connect() as database:
-        await database.transact(add_work, WorkLog(database, order.id), 0, order, order.base[:20], content)
+        await database.transact(add_backlog, BacklogLog(database, order.id), 0, order, order.base[:20], content)
 
 
 async def count_merged(url: str) -> int:
@@ -113,7 +113,7 @@ def engine(server: Postgres, tasks: int, workers: int) -> tuple[float, float, fl
     with tempfile.TemporaryDirectory() as folder:
         place = clone_of(folder, "home")
         base = subprocess.check_output(["git", "-C", place, "rev-parse", "HEAD"], text=True).strip()
-        order = WorkOrder(
+        order = BacklogOrder(
             id="20260101-000000-flat",
             name="flat",
             workspace="",
@@ -233,19 +233,21 @@ def simulate(
             heapq.heappush(ends, (now + checks + overhead, number, batch))
         for key in next_starts(board):
             busy = max(busy, now) + AN_ITEM  # one after the other: each event of a work has its place in one order
-            board = work_events.apply_event(board, work_events.TaskStarted(key, 1, key), now)
+            board = backlog_events.apply_event(board, backlog_events.TaskStarted(key, 1, key), now)
             number += 1
             heapq.heappush(ends, (busy + loop * chance.uniform(0.5, 1.5), number, key))
         if not ends:
             return tasks / now * 3600
         now, _, what = heapq.heappop(ends)
         if isinstance(what, tuple):
-            board = work_events.apply_event(board, work_events.GateFinished(GateVerdict(tried=what, merged=what)), now)
+            board = backlog_events.apply_event(
+                board, backlog_events.GateFinished(GateVerdict(tried=what, merged=what)), now
+            )
             for key in what:
-                board = work_events.apply_event(board, work_events.TaskMerged(key, "f", "e"), now)
+                board = backlog_events.apply_event(board, backlog_events.TaskMerged(key, "f", "e"), now)
         else:
-            board = work_events.apply_event(
-                board, work_events.TaskReady(key=str(what), tip="f", files=(str(what),)), now
+            board = backlog_events.apply_event(
+                board, backlog_events.TaskReady(key=str(what), tip="f", files=(str(what),)), now
             )
 
 

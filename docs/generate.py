@@ -13,7 +13,7 @@ import msgspec
 
 import ralph
 from ralph.cli.table import SECTIONS, CliCommand, find
-from ralph.core import events, work_events
+from ralph.core import backlog_events, events
 from ralph.options.option import COMPATIBILITY
 from ralph.settings.presets import PRESETS
 from ralph.settings.schema import Settings, format_duration, format_size
@@ -127,14 +127,14 @@ def events_reference() -> str:
     lines = [
         "# Events",
         "",
-        "Written by `make docs` from `src/ralph/core/events.py` and `work_events.py`. Every line of `--json` and the",
-        "journal is one object:",
+        "Written by `make docs` from `src/ralph/core/events.py` and `backlog_events.py`. Every line of `--json` and",
+        "the journal is one object:",
         '`{"type", "timestamp", "run", "seq", "data"}`. `ralph schema events` prints the JSON Schema.',
         "",
         "| type | data | |",
         "|---|---|---|",
     ]
-    for kind, name in {**events.NAMES, **work_events.NAMES}.items():
+    for kind, name in {**events.NAMES, **backlog_events.NAMES}.items():
         meaning = " ".join((kind.__doc__ or "").split())
         fields = ", ".join(f"`{field}`" for field in kind.__struct_fields__)
         lines.append(f"| `{name}` | {fields} | {meaning} |")

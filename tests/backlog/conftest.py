@@ -10,9 +10,9 @@ import pytest
 from tests.backlog.works import Works
 from tests.warm import Warm
 
+from ralph.backlog.backlog_order import BacklogOrder
 from ralph.backlog.backlog_source import BacklogSource
 from ralph.backlog.gate import Gate, MergeRequest
-from ralph.backlog.work_order import WorkOrder
 from ralph.core.backlog import FailedCheck, GateVerdict
 from ralph.git.client import Git, find_git
 from ralph.git.merging import Branch, changed_files
@@ -76,8 +76,8 @@ class Lab:
         order = self.order(*checks, remote=remote)
         return Gate(order=order, repository=self.found(), check=check or self.check, furnish=lambda: None)
 
-    def order(self, *checks: str, remote: Remote | None = None) -> WorkOrder:
-        return WorkOrder(
+    def order(self, *checks: str, remote: Remote | None = None) -> BacklogOrder:
+        return BacklogOrder(
             id="w",
             name="w",
             workspace=str(self.path),

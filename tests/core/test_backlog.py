@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ralph.core import work_events
+from ralph.core import backlog_events
 from ralph.core.backlog import (
     EVERYTHING,
     BacklogTask,
@@ -148,16 +148,16 @@ def test_no_task_waits_for_a_refused_one_that_the_budget_is_too_small_for() -> N
     assert next_batch(board(refused, ready, max_cost=1.0, spent=2.0)) == ("b",)
 
 
-def after_verdict(board: Board, verdict: GateVerdict) -> list[work_events.WorkEvent]:
-    first, *others = work_events.after_merge(board, verdict, 0.0)
-    assert first == work_events.GateFinished(verdict)
+def after_verdict(board: Board, verdict: GateVerdict) -> list[backlog_events.BacklogEvent]:
+    first, *others = backlog_events.after_merge(board, verdict, 0.0)
+    assert first == backlog_events.GateFinished(verdict)
     return others
 
 
 def test_a_conflict_returns_the_task_with_gits_message() -> None:
     seen = GateVerdict(conflicts={"a": Conflict(("x.py",), "CONFLICT (content)")})
     (refused,) = after_verdict(board(job("a", "ready")), seen)
-    assert isinstance(refused, work_events.TaskReturned)
+    assert isinstance(refused, backlog_events.TaskReturned)
     assert (refused.files, refused.reason) == (("x.py",), "conflict in x.py")
     assert "CONFLICT (content)" in refused.note
 
@@ -165,7 +165,7 @@ def test_a_conflict_returns_the_task_with_gits_message() -> None:
 def test_a_red_batch_of_one_task_returns_it_with_the_output_of_the_check() -> None:
     seen = GateVerdict(tried=("a",), red=FailedCheck("make test", "exit code 2", "boom"))
     (refused,) = after_verdict(board(job("a", "ready", files=("x",))), seen)
-    assert isinstance(refused, work_events.TaskReturned)
+    assert isinstance(refused, backlog_events.TaskReturned)
     assert refused.files == ("x",)
     assert {"`make", "boom"} <= {*refused.note.split()}
 
@@ -175,11 +175,11 @@ def test_a_red_batch_refuses_no_task_and_is_halved() -> None:
     seen = GateVerdict(tried=("a", "b", "c"), red=FailedCheck("make test"))
     now = board(*ready, trying=("a", "b", "c"), window=8)
     assert after_verdict(now, seen) == []
-    now = work_events.apply_event(now, work_events.GateFinished(seen), 0.0)
+    now = backlog_events.apply_event(now, backlog_events.GateFinished(seen), 0.0)
     assert (now.window, next_batch(now)) == (4, ("a", "b"))
-    now = work_events.apply_event(
-        work_events.apply_event(now, work_events.GateStarted(("a", "b")), 0),
-        work_events.GateFinished(GateVerdict(tried=("a", "b"))),
+    now = backlog_events.apply_event(
+        backlog_events.apply_event(now, backlog_events.GateStarted(("a", "b")), 0),
+        backlog_events.GateFinished(GateVerdict(tried=("a", "b"))),
         0,
     )
     assert next_batch(now) == ("c",)
@@ -187,7 +187,7 @@ def test_a_red_batch_refuses_no_task_and_is_halved() -> None:
 
 def test_the_third_refusal_parks_a_task() -> None:
     seen = GateVerdict(conflicts={"a": Conflict(("x",))})
-    parked = work_events.TaskParked("a", "refused 3 times: conflict in x")
+    parked = backlog_events.TaskParked("a", "refused 3 times: conflict in x")
     assert after_verdict(board(job("a", "ready", returns=2)), seen) == [parked]
 
 
@@ -195,15 +195,15 @@ def test_a_target_that_is_red_itself_refuses_no_task() -> None:
     seen = GateVerdict(tried=("a",), stuck="make test is red on main itself")
     now = board(job("a", "ready"), trying=("a",))
     assert after_verdict(now, seen) == []
-    now = work_events.apply_event(now, work_events.GateFinished(seen), 0.0)
+    now = backlog_events.apply_event(now, backlog_events.GateFinished(seen), 0.0)
     assert (next_batch(now), is_over(now), outcome(now)) == ((), True, ("stuck", 1))
 
 
 def test_the_window_grows_up_to_sixteen_while_batches_are_green() -> None:
     now = board(window=2)
     for _ in range(20):
-        now = work_events.apply_event(
-            now, work_events.GateFinished(GateVerdict(tried=("a", "b"), merged=("a", "b"))), 0.0
+        now = backlog_events.apply_event(
+            now, backlog_events.GateFinished(GateVerdict(tried=("a", "b"), merged=("a", "b"))), 0.0
         )
     assert now.window == 16
 
@@ -261,15 +261,15 @@ def test_a_backlog_is_done_if_every_task_is_merged_or_withdrawn() -> None:
 
 def test_a_retry_by_a_person_forgets_earlier_refusals() -> None:
     now = board(job("a", "parked", returns=3, refused=("x",), reason="refused 3 times"))
-    now = work_events.apply_event(now, work_events.TaskQueued("a", "asked for by a person", forgiven=True), 1.0)
+    now = backlog_events.apply_event(now, backlog_events.TaskQueued("a", "asked for by a person", forgiven=True), 1.0)
     again = now.jobs["a"]
     assert (again.state, again.returns, again.refused) == ("queued", 0, ())
 
 
 def test_tasks_that_were_running_when_ralph_was_killed_are_queued_on_resume() -> None:
     now = board(job("a", "working", attempts=1), job("b", "ready"), trying=("b",))
-    begun = work_events.WorkStarted(name="x", backlog="T.md", workspace="/", target="t", resumed=True)
-    now = work_events.apply_event(now, begun, 1.0)
+    begun = backlog_events.BacklogStarted(name="x", backlog="T.md", workspace="/", target="t", resumed=True)
+    now = backlog_events.apply_event(now, begun, 1.0)
     assert (now.jobs["a"].state, now.trying, next_batch(now)) == ("queued", (), ("b",))
 
 
@@ -288,10 +288,10 @@ class Night:
         self.loops: dict[str, int] = {}
         self.peak = 0
         for task in tasks:
-            self.tell(work_events.TaskListed(task))
+            self.tell(backlog_events.TaskListed(task))
 
     def tell(self, event: object) -> None:
-        self.board = work_events.apply_event(self.board, event, self.at)
+        self.board = backlog_events.apply_event(self.board, event, self.at)
 
     def clash(self, key: str, others: set[str] | list[str]) -> list[str]:
         return [o for o in others if frozenset((key, o)) in self.clashes and o not in self.seen.get(key, ())]
@@ -301,10 +301,10 @@ class Night:
             for key in next_starts(self.board):
                 self.seen[key] = {*self.merged}
                 self.loops[key] = self.loops.get(key, 0) + 1
-                self.tell(work_events.TaskStarted(key, self.loops[key]))
+                self.tell(backlog_events.TaskStarted(key, self.loops[key]))
                 self.later(self.random.lognormvariate(3, 0.6), "looped", key)
             if batch := next_batch(self.board):
-                self.tell(work_events.GateStarted(batch))
+                self.tell(backlog_events.GateStarted(batch))
                 self.later(self.check, "checked", batch)
             self.peak = max(self.peak, len(self.board.of("ready")))
             self.at, _, what, about = heapq.heappop(self.coming)
@@ -314,7 +314,7 @@ class Night:
         heapq.heappush(self.coming, (self.at + seconds, next(self.order), what, about))
 
     def looped(self, key: str) -> None:
-        self.tell(work_events.TaskReady(key=key, tip=key, files=tuple(self.files(key))))
+        self.tell(backlog_events.TaskReady(key=key, tip=key, files=tuple(self.files(key))))
 
     def files(self, key: str) -> list[str]:
         return ["-".join(sorted(pair)) for pair in self.clashes if key in pair] + [key]
@@ -328,8 +328,8 @@ class Night:
             elif not self.clash(key, tried):
                 tried.append(key)
         seen = GateVerdict(tried=tuple(tried), merged=tuple(tried), conflicts=conflicts)
-        for event in work_events.after_merge(self.board, seen, 0.0):
-            assert not isinstance(event, work_events.TaskParked)
+        for event in backlog_events.after_merge(self.board, seen, 0.0):
+            assert not isinstance(event, backlog_events.TaskParked)
             self.tell(event)
         self.merged += tried
 
@@ -412,9 +412,9 @@ def test_changing_a_board_takes_time_linear_in_the_number_of_events() -> None:
         now = Board()
         began = time.thread_time()
         for at in range(count):
-            now = work_events.apply_event(now, work_events.TaskListed(BacklogTask(key=f"i{at}", title="t")), 0.0)
+            now = backlog_events.apply_event(now, backlog_events.TaskListed(BacklogTask(key=f"i{at}", title="t")), 0.0)
         for at in range(count):
-            now = work_events.apply_event(now, work_events.TaskStarted(f"i{at}", 1, "run"), 0.0)
+            now = backlog_events.apply_event(now, backlog_events.TaskStarted(f"i{at}", 1, "run"), 0.0)
         assert len(now.jobs) == count
         return time.thread_time() - began
 
@@ -422,6 +422,6 @@ def test_changing_a_board_takes_time_linear_in_the_number_of_events() -> None:
 
 
 def test_events_do_not_change_a_board_that_was_copied_before() -> None:
-    before = work_events.WorkState(board=board(job("a")))
-    after = work_events.next_state(work_events.copy_state(before), work_events.TaskStarted("a", 1, "run"), 1.0)
+    before = backlog_events.BacklogState(board=board(job("a")))
+    after = backlog_events.next_state(backlog_events.copy_state(before), backlog_events.TaskStarted("a", 1, "run"), 1.0)
     assert (before.board.jobs["a"].state, after.board.jobs["a"].state) == ("queued", "working")

@@ -18,14 +18,14 @@ from psycopg.types.json import Jsonb
 from tests.fleet.machines import Machine, silence
 
 from ralph.backlog.backlog_content import BacklogContent
+from ralph.backlog.backlog_order import BacklogOrder
 from ralph.backlog.backlog_source import BacklogSource
 from ralph.backlog.ledger import JournalLedger
 from ralph.backlog.task_requests import TaskRequest
-from ralph.backlog.work_order import WorkOrder
-from ralph.core import work_events
+from ralph.core import backlog_events
 from ralph.core.backlog import BacklogTask, GateVerdict
+from ralph.core.backlog_events import GATE, BacklogState
 from ralph.core.secrets import Redactor
-from ralph.core.work_events import GATE, WorkState
 from ralph.errors import UserError
 from ralph.fleet import log as fleet_log
 from ralph.fleet.database import BEGIN, ONE_SHOT, Database, fetch_all, migrate
@@ -33,12 +33,12 @@ from ralph.fleet.log import (
     JOB,
     TASKS,
     TICK,
-    WorkLog,
-    add_work,
-    check_work,
+    BacklogLog,
+    add_backlog,
+    check_backlog,
     delete_stalled_jobs,
+    list_backlogs,
     list_workers,
-    list_works,
     register_worker,
 )
 from ralph.git.remote import Remote
@@ -50,8 +50,8 @@ HERE = "0" * 20  # the repository
 T = TypeVar("T")
 
 
-def order(workspace: Path, name: str = "abcd") -> WorkOrder:
-    return WorkOrder(
+def order(workspace: Path, name: str = "abcd") -> BacklogOrder:
+    return BacklogOrder(
         id=f"20260101-000000-{name}",
         name=name,
         workspace=str(workspace),
@@ -69,31 +69,31 @@ CONTENT = BacklogContent(tuple(BacklogTask(key=key, title=key) for key in KEYS))
 class SharedWork:
     """A backlog run in the database whose target has passed its checks, and what workers do with it."""
 
-    def __init__(self, database: Database, url: str, made: WorkOrder) -> None:
+    def __init__(self, database: Database, url: str, made: BacklogOrder) -> None:
         self.database, self.url, self.order = database, url, made
 
-    def log(self) -> WorkLog:
-        return WorkLog(self.database, self.order.id)
+    def log(self) -> BacklogLog:
+        return BacklogLog(self.database, self.order.id)
 
     async def worker(self, name: str, slots: int = 2) -> int:
         return await self.database.transact(register_worker, name, slots, HERE)
 
-    async def start(self, key: str, by: str, run: str = "") -> WorkState:
+    async def start(self, key: str, by: str, run: str = "") -> BacklogState:
         """Start a task, as its job does on a worker."""
 
-        def decide(state: WorkState) -> list[work_events.WorkEvent]:
+        def decide(state: BacklogState) -> list[backlog_events.BacklogEvent]:
             is_free = state.board.jobs[key].state == "queued"
-            return [work_events.TaskStarted(key, 1, run or by, by.partition("/")[0])] if is_free else []
+            return [backlog_events.TaskStarted(key, 1, run or by, by.partition("/")[0])] if is_free else []
 
         return await self.log().append(by, decide)
 
-    async def ready(self, key: str, by: str) -> WorkState:
-        event = work_events.TaskReady(key=key, tip="f" * 40, files=("a",), run=by, cost_usd=2.0)
+    async def ready(self, key: str, by: str) -> BacklogState:
+        event = backlog_events.TaskReady(key=key, tip="f" * 40, files=("a",), run=by, cost_usd=2.0)
         return await self.log().append(by, lambda state: [event] if state.holders.get(key) == by else [])
 
     async def tick(self) -> None:
         await delete_stalled_jobs(self.database, ())
-        await check_work(self.database, self.log())
+        await check_backlog(self.database, self.log())
 
     async def claim(self, by: str, key: str) -> str:
         """Take the next job and start this task in it, as a worker does. Return the holder."""
@@ -123,9 +123,9 @@ def on_shared_work(database: str, anywhere: Machine) -> Callable[[Callable[[Shar
         async def opened() -> None:
             made = order(anywhere.folder)
             async with Database(database, ONE_SHOT).connect() as shared:
-                await shared.transact(add_work, WorkLog(shared, made.id), 0, made, HERE, CONTENT)
+                await shared.transact(add_backlog, BacklogLog(shared, made.id), 0, made, HERE, CONTENT)
                 shared_work = SharedWork(shared, database, made)
-                await shared_work.log().append("", lambda state: [work_events.GateOpened("e" * 40)])
+                await shared_work.log().append("", lambda state: [backlog_events.GateOpened("e" * 40)])
                 await story(shared_work)
 
         asyncio.run(opened())
@@ -182,7 +182,7 @@ async def read(shared_work: SharedWork) -> list[tuple[int, bytes]]:
 def test_the_tasks_of_a_lost_worker_are_queued_and_its_later_reports_are_ignored(on_shared_work: OnSharedWork) -> None:
     async def story(shared_work: SharedWork) -> None:
         await shared_work.start("T1", "one/77")
-        await shared_work.log().append("one/78", lambda state: [work_events.GateStarted(("T2",))])
+        await shared_work.log().append("one/78", lambda state: [backlog_events.GateStarted(("T2",))])
         await shared_work.tick()
         state = await shared_work.log().refresh()
         assert (state.board.jobs["T1"].state, state.board.jobs["T1"].reason) == ("queued", "worker one is gone")
@@ -265,8 +265,8 @@ def test_a_worker_that_is_suspended_in_a_transaction_does_not_block_the_others_f
         stopped.execute(BEGIN)
         stopped.execute("SELECT id FROM ralph_works FOR UPDATE")  # here it is suspended
         began = time.monotonic()
-        state = await WorkLog(shared_work.database, shared_work.order.id).append(
-            "", lambda state: [work_events.WorkPaused(True)]
+        state = await BacklogLog(shared_work.database, shared_work.order.id).append(
+            "", lambda state: [backlog_events.BacklogPaused(True)]
         )
         assert state.board.is_paused
         assert time.monotonic() - began < 15
@@ -309,9 +309,9 @@ def test_a_backlog_is_open_once_and_another_machine_may_bring_it_when_the_first_
         home = await shared_work.worker("home")
         again = replace(shared_work.order, id="x", name="x")
 
-        async def add(order: WorkOrder) -> str:
-            log = WorkLog(shared_work.database, order.id)
-            return (await shared_work.database.transact(add_work, log, home, order, HERE, CONTENT)).id
+        async def add(order: BacklogOrder) -> str:
+            log = BacklogLog(shared_work.database, order.id)
+            return (await shared_work.database.transact(add_backlog, log, home, order, HERE, CONTENT)).id
 
         assert await add(shared_work.order) == shared_work.order.id, "the connection was lost after it was written"
         with pytest.raises(UserError, match="is already running on origin/main as abcd"):
@@ -324,7 +324,7 @@ def test_a_backlog_is_open_once_and_another_machine_may_bring_it_when_the_first_
 
 def test_the_budget_counts_the_spending_of_all_workers_dead_ones_included(on_shared_work: OnSharedWork) -> None:
     async def story(shared_work: SharedWork) -> None:
-        limited = work_events.WorkStarted(name="x", backlog="b", workspace="", target="main", max_cost=3.0)
+        limited = backlog_events.BacklogStarted(name="x", backlog="b", workspace="", target="main", max_cost=3.0)
         await shared_work.log().append("", lambda state: [limited])
         for name in ("one", "two"):
             await shared_work.worker(name)
@@ -345,7 +345,7 @@ def test_the_budget_counts_the_spending_of_all_workers_dead_ones_included(on_sha
         finished = (await shared_work.log().refresh()).finished
         assert finished is not None
         assert (finished.outcome, finished.exit_code) == ("budget", 1)
-        assert not (await shared_work.database.transact(list_works))[0].is_open
+        assert not (await shared_work.database.transact(list_backlogs))[0].is_open
 
     on_shared_work(story)
 
@@ -366,7 +366,7 @@ def test_requests_are_written_to_the_log_or_refused_with_a_reason(on_shared_work
         with pytest.raises(UserError, match="has no task T9"):
             await fleet_log.steer(shared, "withdraw", "", "T9")
         with pytest.raises(UserError, match="no backlog run nope"):
-            await fleet_log.load_work(shared, "nope")
+            await fleet_log.load_shared_backlog(shared, "nope")
         await fleet_log.steer(shared, "retry", "", "T2", "a word")
         state = await log.refresh()
         assert (state.board.jobs["T2"].state, state.board.jobs["T2"].note) == ("queued", "a word")
@@ -444,9 +444,9 @@ def test_silent_workers_are_forgotten_after_a_week(on_shared_work: OnSharedWork)
 
 def test_the_verdict_of_a_lost_gate_is_ignored(on_shared_work: OnSharedWork) -> None:
     async def story(shared_work: SharedWork) -> None:
-        await shared_work.log().append("one/5", lambda state: [work_events.GateStarted(("T1",))])
+        await shared_work.log().append("one/5", lambda state: [backlog_events.GateStarted(("T1",))])
         await shared_work.tick()
-        stuck = work_events.GateFinished(GateVerdict(stuck="of a lost gate"))
+        stuck = backlog_events.GateFinished(GateVerdict(stuck="of a lost gate"))
         state = await shared_work.log().append("one/5", lambda now: [stuck] if now.holders.get(GATE) == "one/5" else [])
         assert state.board.stuck == ""
 

@@ -18,7 +18,7 @@ from ralph.agents import module
 from ralph.agents.protocol import TurnRequest
 from ralph.backlog.backlog_content import find_problems
 from ralph.backlog.markdown_backlogs import read_boxes, read_folder, tick_folder
-from ralph.core import backlog, events, work_events
+from ralph.core import backlog, backlog_events, events
 from ralph.core.backlog import BacklogTask
 from ralph.core.model import Exit, Iteration
 from ralph.core.prompts import own_words
@@ -26,16 +26,16 @@ from ralph.core.state import Activity
 from ralph.core.tasks_file import tasks_in_json
 from ralph.errors import UserError
 from ralph.git import checkpoints
+from ralph.history.backlog_history import fold_backlog, todo_of
 from ralph.history.evidence import evidence_of
 from ralph.history.feed import history_of
-from ralph.history.work_history import fold_work, todo_of
 from ralph.hooks import starting, transcript
 from ralph.hooks.hosts import HOSTS, with_hooks, without_hooks
 from ralph.options.command_options import parse_prompt_line
 from ralph.planning.plans import plan_in
 from ralph.settings.load import load
 from ralph.settings.trust import SettingsRecord, difference_since
-from ralph.show import report, summary, work_report, works
+from ralph.show import backlog_lines, backlog_report, report, summary
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style
 from ralph.store import journal
@@ -114,9 +114,9 @@ SETTINGS: dict[str, Document] = {
 def _on_a_board(said: str) -> None:
     board = backlog.Board()
     for item in read_boxes({"list": said.encode()}).tasks:
-        board = work_events.apply_event(board, work_events.TaskListed(item), 0.0)
+        board = backlog_events.apply_event(board, backlog_events.TaskListed(item), 0.0)
     backlog.displayed_states(board), backlog.next_starts(board), backlog.forecast(board), todo_of(board)
-    works.table(board, works.rows(board, {}), Style(), 80), works.totals(board)
+    backlog_lines.table(board, backlog_lines.rows(board, {}), Style(), 80), backlog_lines.totals(board)
 
 
 def _in_folder(said: str) -> None:
@@ -211,7 +211,7 @@ LISTS: dict[str, Document] = {
 
 
 def _line(event: object, seq: int) -> str:
-    name = (events.NAMES | work_events.NAMES)[type(event)]
+    name = (events.NAMES | backlog_events.NAMES)[type(event)]
     told = {"type": name, "timestamp": f"2026-01-01T00:{seq // 60 % 60:02}:{seq % 60:02}Z", "run": RUN, "seq": seq}
     return json.dumps({**told, "data": msgspec.to_builtins(event)}) + "\n"
 
@@ -222,7 +222,7 @@ def _numbered(kind: Any, number: int) -> Any:
 
 
 STARTED = _line(events.RunStarted(goal="g", preset="p", agent="a", workspace="/w", max_iterations=3), 0)
-WORK = _line(_numbered(work_events.WorkStarted, 1), 0)
+WORK = _line(_numbered(backlog_events.BacklogStarted, 1), 0)
 
 
 def in_one_iteration(kind: type) -> Make:
@@ -242,8 +242,8 @@ def on_items(kind: type) -> Make:
     """Events in which each task is listed and started, and then something happens to each."""
 
     def item(n: int) -> str:
-        listed = work_events.TaskListed(BacklogTask(key=f"a{n}", title="t", after=(f"a{n - 1}",) if n else ()))
-        return _line(listed, n) + _line(_numbered(work_events.TaskStarted, n), n)
+        listed = backlog_events.TaskListed(BacklogTask(key=f"a{n}", title="t", after=(f"a{n - 1}",) if n else ()))
+        return _line(listed, n) + _line(_numbered(backlog_events.TaskStarted, n), n)
 
     def make(size: int) -> str:
         items = grown(item, WORK)(size // 2)
@@ -271,8 +271,8 @@ def _looked_at(folder: RunFolder) -> None:
 
 
 def _work(folder: RunFolder) -> None:
-    history = fold_work(RUN, journal.read_entries(folder.journal))
-    work_report.html(history), work_report.summary(history)
+    history = fold_backlog(RUN, journal.read_entries(folder.journal))
+    backlog_report.html(history), backlog_report.summary(history)
     todo_of(history.board), history.needing()
 
 
@@ -281,7 +281,7 @@ def _of_run(read: Callable[[RunFolder], None]) -> Reader:
 
 
 def journals(scene: Callable[[type], Make], *readers: Callable[[RunFolder], None]) -> dict[str, Document]:
-    kinds = events.NAMES | work_events.NAMES
+    kinds = events.NAMES | backlog_events.NAMES
     return {f"{kind.__name__}{read.__name__}": (scene(kind), _of_run(read)) for kind in kinds for read in readers}
 
 

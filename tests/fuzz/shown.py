@@ -8,13 +8,13 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
-from ralph.core import events, work_events
+from ralph.core import backlog_events, events
 from ralph.core.events import Event
 from ralph.history import evidence
+from ralph.history.backlog_history import BacklogHistory, fold_backlog
 from ralph.history.fold import Fold
 from ralph.history.run_history import RunHistory
-from ralph.history.work_history import WorkHistory, fold_work
-from ralph.show import report, summary, words, work_report, works
+from ralph.show import backlog_lines, backlog_report, report, summary, words
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style
 from ralph.store.journal import Entry
@@ -55,7 +55,7 @@ def filled(kind: Any, what: Filling) -> Any:
 
 def happened(text: str | Filling) -> Iterator[tuple[Event, Entry]]:
     """One event of every kind."""
-    for seq, (kind, name) in enumerate((events.NAMES | work_events.NAMES).items()):
+    for seq, (kind, name) in enumerate((events.NAMES | backlog_events.NAMES).items()):
         event = filled(kind, of(text))
         data = msgspec.Raw(json.dumps(msgspec.to_builtins(event)).encode())
         yield event, Entry(name, "2026-01-01T00:00:00Z", "r", seq, data)
@@ -72,8 +72,8 @@ def history_of(text: str | Filling) -> RunHistory:
     return fold.history
 
 
-def work_of(text: str | Filling) -> WorkHistory:
-    return fold_work("20260101-000000-abcd", [entry for _, entry in happened(text)])
+def work_of(text: str | Filling) -> BacklogHistory:
+    return fold_backlog("20260101-000000-abcd", [entry for _, entry in happened(text)])
 
 
 def lines(text: str | Filling, columns: int, verbose: bool) -> list[str]:
@@ -105,16 +105,16 @@ def in_report(text: str | Filling) -> str:
 
 def of_work(text: str | Filling) -> str:
     history = work_of(text)
-    shown = works.table(history.board, works.rows(history.board, {}), Style(), 80)
+    shown = backlog_lines.table(history.board, backlog_lines.rows(history.board, {}), Style(), 80)
     return "\n".join(
         [
-            work_report.html(history),
-            work_report.summary(history),
+            backlog_report.html(history),
+            backlog_report.summary(history),
             *shown,
         ]
     )
 
 
 def work_lines(text: str | Filling) -> list[str]:
-    told = (works.sentence(event)[0] for event, _ in happened(text))
+    told = (backlog_lines.sentence(event)[0] for event, _ in happened(text))
     return [line for one in told for line in one.split("\n")]

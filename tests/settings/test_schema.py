@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.cli.init import events_schema, schema_text, settings_schema
-from ralph.core import events, work_events
+from ralph.core import backlog_events, events
 from ralph.core.model import Iteration, Turn
 from ralph.settings import PRESETS, Settings
 from ralph.settings.load import merge, resolve
@@ -128,6 +128,6 @@ def test_every_kind_of_event_is_in_the_schema() -> None:
     schema = events_schema()
     assert [one["properties"]["type"]["const"] for one in schema["oneOf"]] == [
         *events.NAMES.values(),
-        *work_events.NAMES.values(),
+        *backlog_events.NAMES.values(),
     ]
     assert schema["required"] == ["type", "timestamp", "run", "seq", "data"]

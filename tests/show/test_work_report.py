@@ -2,14 +2,16 @@
 
 import re
 
-from ralph.core import work_events as w
+from ralph.core import backlog_events as w
 from ralph.core.backlog import BacklogTask, GateVerdict
+from ralph.history.backlog_history import BacklogHistory, fold_backlog
 from ralph.history.evidence import Evidence, PatchedFile
-from ralph.history.work_history import WorkHistory, fold_work
-from ralph.show.work_report import html
+from ralph.show.backlog_report import html
 
 WHY = "25 iterations without an accepted claim; still failing: " + ", ".join(f"check-{n}" for n in range(40)) + ", end"
-STARTED = w.WorkStarted(name="k3fa", backlog="TASKS.md", workspace="/w", target="ralph/k3fa/merged", checks=("make",))
+STARTED = w.BacklogStarted(
+    name="k3fa", backlog="TASKS.md", workspace="/w", target="ralph/k3fa/merged", checks=("make",)
+)
 RUNNING = (
     STARTED,
     w.TaskListed(BacklogTask(key="T1", title="`halve(n)` returns <half>")),
@@ -25,7 +27,7 @@ TOTALS = {"merged": 1, "parked": 1, "blocked": 0, "tasks": 2}
 ENDED = (
     *RUNNING,
     w.TaskParked("T2", WHY, "20261115-130000-bbbb"),
-    w.WorkFinished(outcome="parked", reason="", **TOTALS, cost_usd=None, duration_s=90.0, exit_code=1),
+    w.BacklogFinished(outcome="parked", reason="", **TOTALS, cost_usd=None, duration_s=90.0, exit_code=1),
 )
 
 
@@ -39,8 +41,8 @@ class Line:
         return self._event
 
 
-def history_of(*events: object) -> WorkHistory:
-    return fold_work("20261115-130000-k3fa", [Line(event, 60.0 * at) for at, event in enumerate(events, 100)])  # type: ignore[misc]
+def history_of(*events: object) -> BacklogHistory:
+    return fold_backlog("20261115-130000-k3fa", [Line(event, 60.0 * at) for at, event in enumerate(events, 100)])  # type: ignore[misc]
 
 
 def test_a_parked_task_shows_the_whole_reason_the_failing_check_and_its_changes() -> None:

@@ -3,10 +3,10 @@
 import pytest
 
 from ralph.core.backlog import BacklogTask, Board, FailedCheck, Job
+from ralph.core.backlog_events import GateOpened
 from ralph.core.check_counts import FailureCount
-from ralph.core.work_events import GateOpened
+from ralph.show.backlog_lines import rows, sentence, table
 from ralph.show.outlet import GLYPHS, Style
-from ralph.show.works import rows, sentence, table
 
 
 def test_tasks_that_need_a_person_are_first_and_finished_ones_last() -> None:

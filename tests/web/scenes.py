@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-from ralph.backlog.ledger import JournalLedger, WorkRegistration
+from ralph.backlog.ledger import BacklogRegistration, JournalLedger
+from ralph.core import backlog_events
 from ralph.core import events as e
-from ralph.core import work_events
 from ralph.core.backlog import BacklogTask, GateVerdict
 from ralph.core.model import Check, Iteration, PersonNote, Turn, Usage
 from ralph.core.secrets import Redactor
@@ -231,12 +231,12 @@ class WorkScene:
             version="1",
         )
         self._ledger = JournalLedger(self.folder, Redactor(()))
-        self._registration = WorkRegistration(self.folder, order, self._ledger)  # type: ignore[arg-type]
+        self._registration = BacklogRegistration(self.folder, order, self._ledger)  # type: ignore[arg-type]
         self._registration.begin()
         self._ledger.open()
         self._ledger.listen([self._registration])
         enlist(self.folder, env)
-        begun = work_events.WorkStarted(
+        begun = backlog_events.BacklogStarted(
             name="w",
             backlog="tasks.md",
             workspace=str(workspace),
@@ -244,28 +244,30 @@ class WorkScene:
             checks=("make test",),
             slots=2,
         )
-        self.tell(begun, *map(work_events.TaskListed, tasks))
+        self.tell(begun, *map(backlog_events.TaskListed, tasks))
 
     def tell(self, *happened: object) -> None:
         self._ledger.tell(*happened)  # type: ignore[arg-type]
         self._registration.tick()
 
     def start(self, key: str, run: Scene | None = None) -> None:
-        self.tell(work_events.TaskStarted(key, 1, run.id if run else ""))
+        self.tell(backlog_events.TaskStarted(key, 1, run.id if run else ""))
 
     def merge(self, key: str, cost: float = 0.4) -> None:
         self.tell(
-            work_events.TaskReady(key=key, tip="a" * 40, files=("src/a.py",), cost_usd=cost),
-            work_events.GateStarted((key,)),
-            work_events.GateFinished(GateVerdict(tried=(key,), merged=(key,), commit="b" * 40)),
-            work_events.TaskMerged(key, "a" * 40, "b" * 40),
+            backlog_events.TaskReady(key=key, tip="a" * 40, files=("src/a.py",), cost_usd=cost),
+            backlog_events.GateStarted((key,)),
+            backlog_events.GateFinished(GateVerdict(tried=(key,), merged=(key,), commit="b" * 40)),
+            backlog_events.TaskMerged(key, "a" * 40, "b" * 40),
         )
 
     def park(self, key: str, reason: str = "25 iterations were not enough", run: str = "") -> None:
-        self.tell(work_events.TaskParked(key, reason, run, 1.2))
+        self.tell(backlog_events.TaskParked(key, reason, run, 1.2))
 
     def finish(self, outcome: str = "interrupted") -> None:
         totals = {"merged": 0, "parked": 0, "blocked": 0, "tasks": 4}
         self.tell(
-            work_events.WorkFinished(outcome=outcome, reason="", **totals, cost_usd=None, duration_s=9.0, exit_code=130)
+            backlog_events.BacklogFinished(
+                outcome=outcome, reason="", **totals, cost_usd=None, duration_s=9.0, exit_code=130
+            )
         )

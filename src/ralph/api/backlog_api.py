@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ralph.backlog.backlog_plan import BacklogPlan, BacklogRequest, load_backlog, prepare
 from ralph.backlog.backlog_play import play
-from ralph.core.work_events import WorkFinished
+from ralph.core.backlog_events import BacklogFinished
 from ralph.errors import UserError
 from ralph.process.signals import Cancellation
 from ralph.process.streams import open_standard_streams
@@ -113,7 +113,7 @@ class Backlog:
         )
 
 
-def _play_until(cancel: Event, plan: BacklogPlan) -> WorkFinished:
+def _play_until(cancel: Event, plan: BacklogPlan) -> BacklogFinished:
     """Play a backlog that ends when the event is set. Leave the signals to the caller."""
     with Cancellation(cancel) as interrupt:
         return play(plan, followers=[notify_about_backlog], ticks=[interrupt.tick], interrupt=interrupt)

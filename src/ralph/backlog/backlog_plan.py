@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from ralph import __version__
 from ralph.backlog.backlog_content import BacklogContent
+from ralph.backlog.backlog_order import ORDER, BacklogOrder, read
 from ralph.backlog.backlog_source import BacklogSource, read_list, source_of
-from ralph.backlog.work_order import ORDER, WorkOrder, read
 from ralph.errors import UserError
 from ralph.git import merging
 from ralph.git.client import Git, require_git
@@ -64,7 +64,7 @@ class BacklogPlan(Struct, frozen=True, kw_only=True):
     """A backlog run that can start or be resumed: its order, the tasks as they are listed now, and what the user should
     know first."""
 
-    order: WorkOrder
+    order: BacklogOrder
     content: BacklogContent
     notice: str = ""
 
@@ -110,7 +110,7 @@ def prepare(backlog: LoadedBacklog) -> BacklogPlan:
 
 def plan_to_resume(folder: RunFolder) -> BacklogPlan:
     """Return the plan for a backlog that was stopped, killed, or has parked tasks."""
-    order = read(folder, ORDER, WorkOrder)
+    order = read(folder, ORDER, BacklogOrder)
     if order.is_shared:
         hint = f"`ralph work resume {order.name} --db URL` reopens it, `ralph worker --db URL` joins in"
         raise UserError(f"backlog {order.name} is shared with other machines", hint)
@@ -145,7 +145,7 @@ def with_checks(settings: Settings, reading: BacklogContent) -> Settings:
     return settings
 
 
-def _new_order(backlog: LoadedBacklog) -> WorkOrder:
+def _new_order(backlog: LoadedBacklog) -> BacklogOrder:
     """Return the order of a new run with an unused name and its target: a local branch, or one on a remote."""
     request, repository, settings = backlog.request, backlog.repository, backlog.settings
     if settings.sandbox.enabled:
@@ -161,7 +161,7 @@ def _new_order(backlog: LoadedBacklog) -> WorkOrder:
     if request.push is not None:
         remote = replace(_parse_remote(repository, request.push), runs_hooks=not settings.sandbox.enabled)
         remote.fetch(repository)
-    return WorkOrder(
+    return BacklogOrder(
         id=run_id,
         name=name,
         workspace=request.workspace,

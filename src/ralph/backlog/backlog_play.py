@@ -8,27 +8,27 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ralph.backlog.backlog_order import TASKS, BacklogOrder, put_order
 from ralph.backlog.backlog_plan import BacklogPlan
 from ralph.backlog.coordinator import Coordinator
-from ralph.backlog.ledger import JournalLedger, Listener, WorkRegistration, running_summaries
-from ralph.backlog.work_order import TASKS, WorkOrder, put_order
+from ralph.backlog.ledger import BacklogRegistration, JournalLedger, Listener, running_summaries
 from ralph.core import events
 from ralph.core.backlog import Board
+from ralph.core.backlog_events import BacklogFinished
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.state import RunSummary
-from ralph.core.work_events import WorkFinished
 from ralph.process.signals import Deadline, Interrupt
-from ralph.store.folder import RunFolder, prepare, work_lock
+from ralph.store.folder import RunFolder, backlog_lock, prepare
 from ralph.store.writer import LineSink, enlist
 
 
 class OpenBacklog(Struct, frozen=True, kw_only=True):
     """A backlog run on this machine: what its listeners may read."""
 
-    order: WorkOrder
+    order: BacklogOrder
     folder: RunFolder
     ledger: JournalLedger
-    registration: WorkRegistration
+    registration: BacklogRegistration
     deadline: Deadline | None
     is_late: Callable[[], bool]
     """Whether nothing may wait for a slow reader any more."""
@@ -63,7 +63,7 @@ def play(
     sinks: Sequence[OpenSink] = (),
     ticks: Sequence[Callable[[], object]] = (),
     interrupt: Interrupt | None = None,
-) -> WorkFinished:
+) -> BacklogFinished:
     """Run a backlog to its end, or resume it.
 
     The listeners that `followers` open get every event, `sinks` every line of the journal. `ticks` are called about
@@ -73,7 +73,7 @@ def play(
     with ExitStack() as stack:
         interrupt = interrupt or stack.enter_context(Interrupt())
         ralph = prepare(Path(order.workspace))
-        stack.enter_context(work_lock(ralph, order.id))
+        stack.enter_context(backlog_lock(ralph, order.id))
 
         def is_late() -> bool:
             elapsed = opened.ledger.state.elapsed + time.monotonic() - began
@@ -97,7 +97,7 @@ def play(
 
 
 def open_backlog(
-    order: WorkOrder,
+    order: BacklogOrder,
     folder: RunFolder,
     stack: ExitStack,
     *,
@@ -112,7 +112,7 @@ def open_backlog(
     put_order(folder, order)
     (folder.path / TASKS).mkdir(exist_ok=True)
     ledger = JournalLedger(folder, Redactor(secret_values(os.environ)))
-    registration = WorkRegistration(folder, order, ledger)
+    registration = BacklogRegistration(folder, order, ledger)
     registration.begin()
     opened = OpenBacklog(
         order=order, folder=folder, ledger=ledger, registration=registration, deadline=deadline, is_late=is_late

@@ -22,8 +22,8 @@ from ralph.backlog.json_backlogs import is_taskmasters, parse_json, read_prd, re
 from ralph.backlog.markdown_backlogs import read_boxes, read_folder, tick_boxes, tick_folder
 from ralph.backlog.trackers import PROGRAMS, close_bead
 from ralph.core.backlog import FINISHED_STATES, BacklogTask, Board, Job
+from ralph.core.backlog_events import BacklogEvent, TaskListed, TaskQueued, TaskWithdrawn
 from ralph.core.events import Notice
-from ralph.core.work_events import TaskListed, TaskQueued, TaskWithdrawn, WorkEvent
 from ralph.errors import UserError
 from ralph.files import read_given, replace_file
 from ralph.git.client import Git
@@ -222,7 +222,7 @@ class BacklogWatch:
         """Remember the files as they are now; the caller has just read them."""
         self._stamp = self._source.stamp() if self._source.is_in_files else None
 
-    def changes(self) -> Callable[[Board], Sequence[WorkEvent | Notice]] | None:
+    def changes(self) -> Callable[[Board], Sequence[BacklogEvent | Notice]] | None:
         """Return the events of an edit, which depend on the board; None if there was no edit.
 
         Files are read again when they have changed, a tracker once per interval. If the backlog cannot be read, nothing
@@ -287,9 +287,9 @@ def has_changes(home: Git, paths: Sequence[str]) -> bool:
     return home.try_run("--literal-pathspecs", "diff", "--quiet", "HEAD", "--", *paths).code == 1
 
 
-def differences(board: Board, reading: BacklogContent) -> list[WorkEvent]:
+def differences(board: Board, reading: BacklogContent) -> list[BacklogEvent]:
     """Return the events that follow from an edited backlog."""
-    happened: list[WorkEvent] = []
+    happened: list[BacklogEvent] = []
     for task in reading.tasks:
         job = board.jobs.get(task.key)
         if job is not None:
@@ -301,7 +301,7 @@ def differences(board: Board, reading: BacklogContent) -> list[WorkEvent]:
     return [*happened, *(TaskWithdrawn(key, "it was removed from the list", by_list=True) for key in gone)]
 
 
-def _changes_of(task: BacklogTask, job: Job) -> list[WorkEvent]:
+def _changes_of(task: BacklogTask, job: Job) -> list[BacklogEvent]:
     if task.done:
         ticked = TaskWithdrawn(task.key, "it was ticked by a person", by_list=True)
         return [TaskListed(task), ticked] if job.state not in FINISHED_STATES else []

@@ -13,13 +13,13 @@ from typing import TypeVar
 
 import msgspec
 
+from ralph.backlog.backlog_order import REQUEST, TASKS, put
 from ralph.backlog.gate import MergeRequest
 from ralph.backlog.retries import MAX_CHILD_DEATHS
-from ralph.backlog.work_order import REQUEST, TASKS, put
 from ralph.core.backlog import Board, GateVerdict, TaskResult
+from ralph.core.backlog_events import GATE, BacklogEvent, TaskParked, TaskQueued, after_loop
 from ralph.core.model import Outcome
 from ralph.core.text import one_line, tail
-from ralph.core.work_events import GATE, TaskParked, TaskQueued, WorkEvent, after_loop
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import open_own
 from ralph.process.ralph_child import RalphChild, StopLevel
@@ -142,7 +142,7 @@ class TaskProcesses:
     def _mailbox_of(self, board: Board, key: str) -> Mailbox:
         return Mailbox(self._folder.path.parent / board.jobs[key].run)
 
-    def task_event(self, child: TaskProcess) -> tuple[WorkEvent, str]:
+    def task_event(self, child: TaskProcess) -> tuple[BacklogEvent, str]:
         """Return the event for the task, and the reason to end the whole backlog run ("" if there is none)."""
         key, result = child.key, child.result(TaskResult)
         if result is not None:

@@ -11,16 +11,16 @@ from contextlib import suppress
 
 from ralph.backlog import task_worktrees
 from ralph.backlog.backlog_content import BacklogContent
+from ralph.backlog.backlog_order import BacklogOrder, assign_task, make_target
 from ralph.backlog.backlog_source import BacklogWatch, differences
 from ralph.backlog.children import TaskProcess, TaskProcesses
 from ralph.backlog.gate import MergeRequest, merge_request
-from ralph.backlog.ledger import JournalLedger, WorkTold, running_costs
+from ralph.backlog.ledger import JournalLedger, LedgerEvent, running_costs
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest, events_for_request
-from ralph.backlog.work_order import WorkOrder, assign_task, make_target
-from ralph.core import events, work_events
+from ralph.core import backlog_events, events
 from ralph.core.backlog import GateVerdict, exceeded_limit, fits, is_complete, next_batch, next_starts, outcome
+from ralph.core.backlog_events import GATE, BacklogFinished, after_merge, end_of_backlog
 from ralph.core.model import Outcome
-from ralph.core.work_events import GATE, WorkFinished, after_merge, work_summary
 from ralph.errors import UserError
 from ralph.git.client import Git, require_git
 from ralph.git.remote import GitSettings, push_settings, read_settings
@@ -37,7 +37,7 @@ class Coordinator:
 
     def __init__(
         self,
-        order: WorkOrder,
+        order: BacklogOrder,
         folder: RunFolder,
         ledger: JournalLedger,
         interrupt: Interrupt,
@@ -58,7 +58,7 @@ class Coordinator:
         self._is_examining = False
         self._end, self._reason = "", ""  # the outcome and its reason, once nothing new may start
 
-    def run(self, content: BacklogContent) -> WorkFinished:
+    def run(self, content: BacklogContent) -> BacklogFinished:
         """Run until every task is merged or parked, or until a person or a limit ends it. Return its last event."""
         self._home = require_git(self._folder.path.parents[2], self._deadline)
         if self.order.remote:
@@ -122,7 +122,7 @@ class Coordinator:
         batch = next_batch(self.ledger.board) if self._is_open else ()
         if (batch or not self._is_open) and GATE not in self._children.running and not self.ledger.board.is_paused:
             if batch:
-                self.ledger.tell(work_events.GateStarted(batch))
+                self.ledger.tell(backlog_events.GateStarted(batch))
             self._children.start_gate(merge_request(self.order, self.ledger.state, self._push_settings))
         for key in next_starts(self.ledger.board) if self._is_open else ():
             started = assign_task(self.order, self._folder, self.ledger.board, key, push_settings=self._push_settings)
@@ -167,7 +167,7 @@ class Coordinator:
             self._stop(Outcome.FATAL.value, result.stuck)
         elif result.commit:
             self._is_open = True
-            self.ledger.tell(work_events.GateOpened(result.commit, result.allowed))
+            self.ledger.tell(backlog_events.GateOpened(result.commit, result.allowed))
 
     def _stop(self, end: str, reason: str, level: int = StopLevel.AFTER_TURN) -> None:
         """Start nothing new, and ask the running children to stop."""
@@ -179,7 +179,7 @@ class Coordinator:
         """Handle pauses and requests of people."""
         is_paused = self._mailbox.read().is_paused
         if is_paused != self.ledger.board.is_paused and not self._end:
-            self.ledger.tell(work_events.WorkPaused(is_paused))
+            self.ledger.tell(backlog_events.BacklogPaused(is_paused))
             self._children.pause(self.ledger.board, is_paused)
         for request in self._mailbox.take(TASK_REQUEST, TaskRequest):
             if request.note and self.ledger.board.is_working(request.key):  # it has just started
@@ -194,7 +194,7 @@ class Coordinator:
             self._apply_edits(changes(self.ledger.board))
             self._tick_on_disk()
 
-    def _apply_edits(self, happened: Sequence[WorkTold]) -> None:
+    def _apply_edits(self, happened: Sequence[LedgerEvent]) -> None:
         if happened:
             self.ledger.tell(*happened)
             self._children.stop_withdrawn(self.ledger.board)
@@ -229,7 +229,7 @@ class Coordinator:
             for child in self._children.reap():
                 self._on_child_exit(child)
 
-    def _finish(self) -> WorkFinished:
+    def _finish(self) -> BacklogFinished:
         self._tick_on_disk()  # the user may have edited the list after the last merge
         board = self.ledger.board
         end, code = outcome(board)
@@ -243,6 +243,6 @@ class Coordinator:
         if self.ledger.state.opened and not self.order.remote and not self._is_target_green():
             left = f"{self.order.target} is not where the gate left it, at {self.ledger.state.opened[:12]}"
             end, code, reason = "stuck" if code < 2 else end, code or 1, f"{reason}; {left}".removeprefix("; ")
-        finished = work_summary(board, end, reason, code, self.elapsed)
+        finished = end_of_backlog(board, end, reason, code, self.elapsed)
         self.ledger.tell(finished)
         return finished

@@ -12,13 +12,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.backlog import task_worktrees
+from ralph.backlog.backlog_order import ORDER, REQUEST, BacklogOrder, folder_of, read
 from ralph.backlog.retries import CHECK_RUNS, LOCKED_REMOTE, MERGE_RACE, REMOTE_TIMEOUT
-from ralph.backlog.work_order import ORDER, REQUEST, WorkOrder, folder_of, read
 from ralph.core.backlog import FailedCheck, GateVerdict
+from ralph.core.backlog_events import BacklogState
 from ralph.core.check_counts import count_failures
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.text import clean, tail
-from ralph.core.work_events import WorkState
 from ralph.errors import UserError
 from ralph.files import acquire_lock, open_file
 from ralph.git import merging, worktrees
@@ -56,7 +56,7 @@ class MergeRequest(Struct, frozen=True, kw_only=True):
     examines: bool = False
 
 
-def merge_request(order: WorkOrder, state: WorkState, push_settings: GitSettings | None) -> MergeRequest:
+def merge_request(order: BacklogOrder, state: BacklogState, push_settings: GitSettings | None) -> MergeRequest:
     """Return the request to merge the tasks that are at the gate or, without any, to check the target."""
     board, closing = state.board, order.source.closing
     jobs = [board.jobs[key] for key in board.trying]
@@ -77,7 +77,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     the backlog on a copy of a commit, and returns the name of the first that fails.
     """
 
-    order: WorkOrder
+    order: BacklogOrder
     repository: Git
     check: GateCheck
     furnish: Callable[[], None]
@@ -240,7 +240,7 @@ MAX_CHECK_TIME = 3600.0  # seconds to wait for a gate whose coordinator was kill
 def run_gate(path: str, keeper: Keeper, interrupt: Interrupt) -> GateVerdict:
     """Merge what is requested, or (without branches) check the target itself; remove what merged tasks leave here."""
     folder = folder_of(path)
-    work, request = read(folder, ORDER, WorkOrder), read(folder, REQUEST, MergeRequest)
+    work, request = read(folder, ORDER, BacklogOrder), read(folder, REQUEST, MergeRequest)
     deadline = Deadline(interrupt)
     home = require_git(Path(work.workspace), deadline)
     with gate_lock(folder, deadline):
@@ -279,7 +279,7 @@ def _mark(folder: RunFolder) -> str:
     return f"{folder.id}-gate"
 
 
-def make_gate(work: WorkOrder, home: Git, folder: RunFolder, keeper: Keeper, interrupt: Interrupt) -> Gate:
+def make_gate(work: BacklogOrder, home: Git, folder: RunFolder, keeper: Keeper, interrupt: Interrupt) -> Gate:
     """Return the gate of a backlog run; its checks run one at a time in the gate's worktree."""
     made = work.gate_worktree(home)
     marked = RunFolder(folder.path.parent.parent, _mark(folder))

@@ -7,27 +7,27 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ralph.backlog.work_order import WorkOrder
-from ralph.core import events, work_events
+from ralph.backlog.backlog_order import BacklogOrder
+from ralph.core import backlog_events, events
 from ralph.core.backlog import Board
+from ralph.core.backlog_events import BacklogState, copy_state, next_state
 from ralph.core.secrets import Redactor
 from ralph.core.state import BacklogSummary, RunSummary, after_board
-from ralph.core.work_events import WorkState, copy_state, next_state
 from ralph.store.folder import RunFolder
 from ralph.store.journal import Journal, decode_entry, read_entries
 from ralph.store.register import read_summary
 from ralph.store.writer import WRITE_INTERVAL, LineSink, SummaryFile, Writer
 
-WorkTold = work_events.WorkEvent | events.Notice
+LedgerEvent = backlog_events.BacklogEvent | events.Notice
 Listener = Callable[..., None]
-NAMES = {**work_events.NAMES, events.Notice: events.NAMES[events.Notice]}
+NAMES = {**backlog_events.NAMES, events.Notice: events.NAMES[events.Notice]}
 
 
 class JournalLedger:
     """Writes the events of a backlog run to its journal, and keeps the state that follows from them."""
 
     def __init__(self, folder: RunFolder, redact: Redactor) -> None:
-        self.state = WorkState()
+        self.state = BacklogState()
         self.is_resumed = False
         self._folder, self._redact = folder, redact
         self._seq = 0
@@ -51,7 +51,7 @@ class JournalLedger:
         self._sinks = (self._journal, *sinks)
         self._writer = Writer(self._folder.id, self._sinks, seq=self._seq, redact=self._redact, names=NAMES)
 
-    def tell(self, *happened: WorkTold) -> None:
+    def tell(self, *happened: LedgerEvent) -> None:
         self._writer(*happened)  # type: ignore[arg-type]
         now = time.time()
         self.state = copy_state(self.state)  # listeners may still use the old one
@@ -63,7 +63,7 @@ class JournalLedger:
     def listen(self, listeners: Sequence[Listener]) -> None:
         self._listeners = tuple(listeners)
 
-    def copy_lines(self, lines: Sequence[tuple[int, bytes]]) -> list[WorkTold]:
+    def copy_lines(self, lines: Sequence[tuple[int, bytes]]) -> list[LedgerEvent]:
         """Append the numbered lines of another machine that are not here yet; return their events."""
         self.state = copy_state(self.state)
         happened: list[Any] = []
@@ -85,10 +85,10 @@ class JournalLedger:
         self._journal.close()
 
 
-class WorkRegistration(SummaryFile[BacklogSummary]):
+class BacklogRegistration(SummaryFile[BacklogSummary]):
     """A listener that keeps the summary of a backlog up to date for `ralph ps`."""
 
-    def __init__(self, folder: RunFolder, order: WorkOrder, ledger: JournalLedger) -> None:
+    def __init__(self, folder: RunFolder, order: BacklogOrder, ledger: JournalLedger) -> None:
         summary = BacklogSummary(
             run=folder.id,
             began=time.time(),
@@ -105,7 +105,9 @@ class WorkRegistration(SummaryFile[BacklogSummary]):
     def __call__(self, *happened: Any) -> None:
         """Write the summary, at most once per WRITE_INTERVAL; `tick` writes what was left out."""
         self._is_behind = True
-        is_turn = any(isinstance(event, work_events.WorkStarted | work_events.WorkFinished) for event in happened)
+        is_turn = any(
+            isinstance(event, backlog_events.BacklogStarted | backlog_events.BacklogFinished) for event in happened
+        )
         if is_turn or time.time() - self._written >= WRITE_INTERVAL:
             self.tick()
 

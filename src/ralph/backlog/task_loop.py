@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from ralph.actions.followers import FOLLOWERS
 from ralph.backlog import task_worktrees
+from ralph.backlog.backlog_order import ORDER, Assignment, BacklogOrder, assignment_of, folder_of, read
 from ralph.backlog.task_worktrees import TAKEN, Publisher, Taken
-from ralph.backlog.work_order import ORDER, Assignment, WorkOrder, assignment_of, folder_of, read
 from ralph.core import events
 from ralph.core.backlog import FailedCheck, TaskResult
 from ralph.core.check_counts import count_failures
@@ -50,7 +50,7 @@ NOTE = "A note from the person about this task:\n"
 class TaskRun:
     """The place of a task's run: it works in the task's worktree, and its files are in the workspace."""
 
-    def __init__(self, work: WorkOrder, assigned: Assignment, is_begun: bool) -> None:
+    def __init__(self, work: BacklogOrder, assigned: Assignment, is_begun: bool) -> None:
         self._work, self._assigned, self._is_begun = work, assigned, is_begun
         self._conflicts: tuple[str, ...] = ()
         self.publisher: Publisher | None = None
@@ -143,7 +143,7 @@ class RedWorkspace:
 def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResult:
     """Play the run of a task, or resume it, and return its result."""
     folder = folder_of(path)
-    work = read(folder, ORDER, WorkOrder)
+    work = read(folder, ORDER, BacklogOrder)
     assigned = read(folder, assignment_of(key), Assignment)
     request = RunRequest(
         settings=settings_for(work, assigned),
@@ -173,7 +173,7 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
     return _publish(task_run.publisher, _loop_result(work, home, key, run, stop))
 
 
-def _publisher(work: WorkOrder, home: Git, assigned: Assignment, interrupt: Interrupt) -> Publisher:
+def _publisher(work: BacklogOrder, home: Git, assigned: Assignment, interrupt: Interrupt) -> Publisher:
     made = Publisher(work, home, assigned.job.task.key, interrupt, push_settings=assigned.push_settings)
     made.prepare()
     return made
@@ -190,7 +190,7 @@ def _publish(publisher: Publisher | None, result: TaskResult) -> TaskResult:
     return replace(result, outcome=stopped.value, reason=TAKEN, exit_code=stopped.exit_code)
 
 
-def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:
+def settings_for(work: BacklogOrder, assigned: Assignment) -> Settings:
     """Return the settings of the backlog run's loops, with the task's own on top."""
     task, own = assigned.job.task, dict[str, Any]()
     if task.agent:
@@ -207,7 +207,7 @@ def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:
     return replace(settings, worktree=True, scm=None, baseline=False, exams=tuple(map(ExamCommand, task.exams)))
 
 
-def _loop_result(work: WorkOrder, home: Git, key: str, run: Run, stop: Stop) -> TaskResult:
+def _loop_result(work: BacklogOrder, home: Git, key: str, run: Run, stop: Stop) -> TaskResult:
     result = TaskResult(
         outcome=stop.outcome.value,
         reason=stop.reason,
@@ -226,7 +226,7 @@ def _loop_result(work: WorkOrder, home: Git, key: str, run: Run, stop: Stop) -> 
     return replace(result, tip=tip, files=files)
 
 
-def _work_on(work: WorkOrder, home: Git, key: str) -> tuple[str, tuple[str, ...]]:
+def _work_on(work: BacklogOrder, home: Git, key: str) -> tuple[str, tuple[str, ...]]:
     """Commit what is in the task's worktree; return the tip of its branch and the files that it changes."""
     made = work.worktree_of(home, key)
     tip = home.resolve(f"refs/heads/{made.branch}")

@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from ralph.actions.control import wake
 from ralph.core.backlog import Board, GateVerdict, Job
-from ralph.core.work_events import GateFinished, TaskQueued, TaskWithdrawn, WorkEvent
+from ralph.core.backlog_events import BacklogEvent, GateFinished, TaskQueued, TaskWithdrawn
 from ralph.errors import UserError
-from ralph.history.work_history import work_history
+from ralph.history.backlog_history import backlog_history
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed, find_run, find_workspace
 
@@ -24,7 +24,7 @@ class TaskRequest(Struct, frozen=True):
     note: str = ""
 
 
-def events_for_request(board: Board, request: TaskRequest) -> list[WorkEvent]:
+def events_for_request(board: Board, request: TaskRequest) -> list[BacklogEvent]:
     """Return the events that follow from a request; none if it changes nothing."""
     job = board.jobs.get(request.key)
     if job is None or job.state == "merged":
@@ -53,15 +53,15 @@ def find_task(board: Board, key: str, work: str) -> Job:
     return found
 
 
-def find_work(name: str, here: Path) -> Listed:
+def find_backlog(name: str, here: Path) -> Listed:
     """Return the named backlog run, or the one that fits if none is named."""
     return find_run(name, find_workspace(here), lambda run: run.by_kind("is not a backlog run", ""))
 
 
 def leave_request(kind: str, key: str, note: str, here: Path) -> str:
     """Leave a request in the mailbox of the backlog run; return a message for the user."""
-    run = find_work("", here)
-    board = work_history(run).board
+    run = find_backlog("", here)
+    board = backlog_history(run).board
     job = find_task(board, key, run.id)
     request = TaskRequest("retry" if kind == "retry" else "withdraw", job.task.key, note)
     if not events_for_request(board, request):
@@ -77,7 +77,7 @@ def leave_request(kind: str, key: str, note: str, here: Path) -> str:
 def tell_task(key: str, text: str, here: Path) -> str:
     """Leave a note for the next loop of a task; return a message for the user, or "" if its loop is running."""
     try:
-        job = work_history(find_work("", here)).board.jobs.get(key.removeprefix("#"))
+        job = backlog_history(find_backlog("", here)).board.jobs.get(key.removeprefix("#"))
     except UserError:
         return ""
     is_waiting = job is not None and job.state in ("parked", "withdrawn", "queued")

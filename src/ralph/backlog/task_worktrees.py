@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from ralph.backlog.backlog_order import BacklogOrder
 from ralph.backlog.retries import CLAIM_BRANCH, LOCKED_BRANCHES, PUSH_INTERVAL, REMOTE_TIMEOUT
-from ralph.backlog.work_order import WorkOrder
 from ralph.core.backlog import Board, outcome
 from ralph.errors import UserError
 from ralph.git import merging, worktrees
@@ -25,7 +25,7 @@ from ralph.verdict.copies import prepare_worktree
 
 
 def open_worktree(
-    order: WorkOrder, repository: Git, key: str, occupy: Callable[[Path], None], context: Context
+    order: BacklogOrder, repository: Git, key: str, occupy: Callable[[Path], None], context: Context
 ) -> Worktree:
     """Return the worktree of a task: the existing one, or a new one from the current target."""
     made = order.worktree_of(repository, key)
@@ -41,7 +41,7 @@ def open_worktree(
     return made
 
 
-def align(order: WorkOrder, repository: Git, key: str, tip: str) -> None:
+def align(order: BacklogOrder, repository: Git, key: str, tip: str) -> None:
     """Move the task's local branch to the remote one, unless it contains that. Otherwise unpushed
     commits are dropped."""
     made = order.worktree_of(repository, key)
@@ -53,7 +53,7 @@ def align(order: WorkOrder, repository: Git, key: str, tip: str) -> None:
         repository.run("update-ref", "--no-deref", f"refs/heads/{made.branch}", tip)
 
 
-def _make(order: WorkOrder, repository: Git, made: Worktree) -> None:
+def _make(order: BacklogOrder, repository: Git, made: Worktree) -> None:
     if os.path.lexists(made.path):
         _remove(made)
     remove_stale_ref_locks(repository, made.ref)  # a process may have been killed while it made this worktree
@@ -66,7 +66,7 @@ def _make(order: WorkOrder, repository: Git, made: Worktree) -> None:
     os.makedirs(made.workspace, exist_ok=True)
 
 
-def clear(order: WorkOrder, repository: Git, merged: dict[str, str]) -> None:
+def clear(order: BacklogOrder, repository: Git, merged: dict[str, str]) -> None:
     """Remove worktrees and branches of merged tasks, unless the user uses them for something else."""
     gone: dict[str, str] = {}
     for key, tip in merged.items():
@@ -83,7 +83,7 @@ def _remove(made: Worktree) -> None:
         worktrees.remove_folder(made)
 
 
-def clear_leftovers(order: WorkOrder, repository: Git, board: Board) -> None:
+def clear_leftovers(order: BacklogOrder, repository: Git, board: Board) -> None:
     """Remove what is left of merged tasks, and the gate's worktree once all tasks are merged."""
     merged = {key: job.tip for key, job in board.jobs.items() if job.state == "merged"}
     prefix = order.branch_of("")
@@ -100,7 +100,7 @@ def clear_leftovers(order: WorkOrder, repository: Git, board: Board) -> None:
 TAKEN = "another worker has this task"
 
 
-def clear_remote(work: WorkOrder, home: Git) -> None:
+def clear_remote(work: BacklogOrder, home: Git) -> None:
     """Remove remote branches of merged tasks that a killed gate has left behind."""
     if work.remote is None:
         return
@@ -123,7 +123,7 @@ class Publisher:
 
     def __init__(
         self,
-        work: WorkOrder,
+        work: BacklogOrder,
         home: Git,
         key: str,
         interrupt: Interrupt,

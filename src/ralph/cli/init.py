@@ -11,7 +11,7 @@ import msgspec
 
 from ralph.agents import acp, programs
 from ralph.cli.table import Values, command, is_terminal
-from ralph.core import events, work_events
+from ralph.core import backlog_events, events
 from ralph.core.model import FailAction
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
@@ -232,7 +232,7 @@ def settings_schema() -> dict[str, Any]:
 
 def events_schema() -> dict[str, Any]:
     """Return the JSON Schema of one line of `--json` and of the journal."""
-    names = {**events.NAMES, **work_events.NAMES}
+    names = {**events.NAMES, **backlog_events.NAMES}
     references, definitions = msgspec.json.schema_components(tuple(names))
     envelope = {
         "timestamp": {"type": "string", "format": "date-time"},

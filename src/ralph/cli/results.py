@@ -13,11 +13,11 @@ from ralph.actions import control
 from ralph.actions.accept import NotAccepted, accept_run, discard_run, why_no_branch
 from ralph.actions.accept import rewind as rewind_run
 from ralph.actions.clean import Leftover, find_leftovers, remove_leftovers
-from ralph.backlog.accept_work import accept_work, discard_work, ends_of_work, why_not_accept
+from ralph.backlog.accept_backlog import accept_backlog, discard_backlog, ends_of_backlog, why_not_accept
 from ralph.cli.request import one_run, run_and_number
 from ralph.cli.run import readable
 from ralph.cli.table import DIRECTORY, JSON, Values, command, confirm, folder_of, is_terminal
-from ralph.cli.work import work_report
+from ralph.cli.work import backlog_report
 from ralph.core import events
 from ralph.core.proof import Proof
 from ralph.core.secrets import Redactor, secret_values
@@ -27,9 +27,9 @@ from ralph.errors import UserError, complain
 from ralph.git.checkpoints import Checkpoints, changed_files, patch
 from ralph.git.client import Git
 from ralph.git.index import tree_of
+from ralph.history.backlog_history import merged_range
 from ralph.history.evidence import evidence_of, lines_in
 from ralph.history.feed import history_now, history_of, home_repository, repository_with_checkpoints
-from ralph.history.work_history import merged_range
 from ralph.options.option import Option
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
@@ -67,7 +67,7 @@ def report(values: Values, words: list[str]) -> int:
         raise UserError("--open needs an HTML file", "leave out --json and `-o -`")
     into_folder = not is_json and (sys.stdout.isatty() or values.get("open"))
     target = values.get("output", "" if into_folder else "-")
-    data = run.by_kind(partial(_run_report, run, is_json, target), partial(work_report, run, is_json))()
+    data = run.by_kind(partial(_run_report, run, is_json, target), partial(backlog_report, run, is_json))()
     if target == "-":
         sys.stdout.buffer.write(data)
         return 0
@@ -124,7 +124,7 @@ def diff(values: Values, words: list[str]) -> int:
 def changed_range(run: Listed, number: int | None = None) -> tuple[Git, str, str]:
     """Return a repository and two states of it: before and after what a run, one of its iterations, a merged task or a
     backlog changed."""
-    return run.by_kind(partial(_run_range, run, number), partial(ends_of_work, run))()
+    return run.by_kind(partial(_run_range, run, number), partial(ends_of_backlog, run))()
 
 
 def _run_range(run: Listed, number: int | None) -> tuple[Git, str, str]:
@@ -210,7 +210,7 @@ def _why_not_accept(run: Listed) -> str:
 def _accept_backlog(run: Listed, keeper: Keeper, interrupt: Interrupt, message: str) -> int:
     if message:
         raise UserError(f"{run.id} is a backlog: its merges stay as they are", "leave out -m")
-    work = accept_work(run, keeper, interrupt)
+    work = accept_backlog(run, keeper, interrupt)
     if work.is_done:
         control.dismiss(run)
     what = f"{work.merged} of {plural(work.tasks, 'task')} merged"
@@ -240,7 +240,7 @@ def _discard_run(run: Listed) -> list[tuple[str, str]]:
 
 def _discard_backlog(run: Listed) -> list[tuple[str, str]]:
     with Interrupt(lambda: None) as interrupt:
-        branches = discard_work(run, interrupt)
+        branches = discard_backlog(run, interrupt)
     control.dismiss(run)
     return branches
 

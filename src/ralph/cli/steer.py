@@ -13,7 +13,7 @@ from ralph.backlog.task_requests import tell_task
 from ralph.cli.request import Shown, one_run
 from ralph.cli.run import play
 from ralph.cli.table import DIRECTORY, Values, command, folder_of
-from ralph.cli.work import resume as resume_work
+from ralph.cli.work import resume as resume_backlog
 from ralph.core.events import Notice
 from ralph.core.model import Run
 from ralph.core.secrets import MARK
@@ -156,7 +156,7 @@ def resume(values: Values, words: list[str]) -> int:
     mailbox.unpause()
     mailbox.sign_stop()
     shown = Shown.parse(values)
-    return found.by_kind(partial(_resume_run, found, shown, values), partial(resume_work, found, shown))()
+    return found.by_kind(partial(_resume_run, found, shown, values), partial(resume_backlog, found, shown))()
 
 
 def _resume_run(found: Listed, shown: Shown, values: Values) -> int:

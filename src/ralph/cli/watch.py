@@ -9,17 +9,17 @@ from pathlib import Path
 from ralph.cli.request import one_run
 from ralph.cli.run import has_usable_terminal, open_screen
 from ralph.cli.table import DIRECTORY, JSON, Values, command, needs_extra, print_objects
-from ralph.cli.work import show_work
+from ralph.cli.work import show_backlog
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.history.feed import history_now
 from ralph.history.overview import runs_now
 from ralph.options.option import Option
+from ralph.show.backlog_lines import sentence
 from ralph.show.outlet import choose, terminal_size
 from ralph.show.report import as_json
 from ralph.show.screen import make_screen
 from ralph.show.summary import render_history, run_list
-from ralph.show.works import sentence
 from ralph.store.folder import load_exam_outputs
 from ralph.store.journal import JournalReader, decode_entry
 from ralph.store.register import Listed, find_orphans, run_at
@@ -52,7 +52,7 @@ def ps(values: Values, words: list[str]) -> int:
 def show(values: Values, words: list[str]) -> int:
     """Show what a run did, iteration by iteration: checks, cost, changed files, refused claims, and what needs you."""
     run = one_run(values, words)
-    return run.by_kind(_show_run, show_work)(run, bool(values.get("json")))
+    return run.by_kind(_show_run, show_backlog)(run, bool(values.get("json")))
 
 
 def _show_run(run: Listed, is_json: bool) -> int:

@@ -31,18 +31,18 @@ from ralph.core.backlog import Board
 from ralph.core.text import clean, escaped, nickname, one_line
 from ralph.errors import UserError
 from ralph.git.client import require_git
+from ralph.history.backlog_history import backlog_history
 from ralph.history.evidence import task_evidence
-from ralph.history.work_history import work_history
 from ralph.options import command_options
 from ralph.options.option import Option
 from ralph.process.signals import ANNOUNCEMENT, Interrupt
 from ralph.settings import load, parse_duration
+from ralph.show.backlog_lines import BacklogScreen, Row, backlog_sentence, rows, table
+from ralph.show.backlog_report import html, merge_command, retry_command, summary
 from ralph.show.notify import notify_about_backlog
 from ralph.show.outlet import Ndjson, choose, terminal_size
 from ralph.show.summary import exam_lines
-from ralph.show.work_report import html, merge_command, retry_command, summary
-from ralph.show.works import Row, WorkScreen, rows, table, work_sentence
-from ralph.store.folder import load_exam_outputs, work_lock
+from ralph.store.folder import backlog_lock, load_exam_outputs
 from ralph.store.folder import prepare as prepare_folder
 from ralph.store.register import Listed
 
@@ -102,7 +102,7 @@ def _act(action: str, values: dict[str, Any], words: list[str], is_shared: bool)
         return 0
     folder = folder_of(values)
     if action == "status":
-        return show_work(task_requests.find_work(name, folder), as_json)
+        return show_backlog(task_requests.find_backlog(name, folder), as_json)
     print(task_requests.leave_request(action, name, note, folder))
     return 0
 
@@ -146,7 +146,7 @@ def _print_backlog(backlog: LoadedBacklog) -> int:
 def play(plan: BacklogPlan, shown: Shown) -> int:
     """Run a backlog in front of the user, or resume it; return the exit code."""
     settings = plan.order.settings
-    screen = WorkScreen(sys.stderr, quiet=shown.quiet, color=settings.color, emoji=settings.emoji, env=os.environ)
+    screen = BacklogScreen(sys.stderr, quiet=shown.quiet, color=settings.color, emoji=settings.emoji, env=os.environ)
     with Interrupt(lambda: screen.announce(ANNOUNCEMENT)) as interrupt:
         finished = play_plan(
             plan,
@@ -169,9 +169,9 @@ def _print_items(board: Board, made: Sequence[Row]) -> None:
     print("\n".join(table(board, made, choose(sys.stdout), columns, most=len(made))))
 
 
-def show_work(run: Listed, as_json: bool) -> int:
+def show_backlog(run: Listed, as_json: bool) -> int:
     """Show a backlog: what needs the user, and every task."""
-    history = work_history(run)
+    history = backlog_history(run)
     made = rows(history.board, running_summaries(run.folder, history.board))
     if as_json:
         return print_objects(made)
@@ -188,8 +188,8 @@ def show_work(run: Listed, as_json: bool) -> int:
     return 0
 
 
-def work_report(run: Listed, as_json: bool) -> bytes:
-    history = work_history(run)
+def backlog_report(run: Listed, as_json: bool) -> bytes:
+    history = backlog_history(run)
     if as_json:
         return escaped(encode(history)) + b"\n"
     return html(history, task_evidence(run, history, os.environ)).encode("utf-8", "replace")
@@ -229,7 +229,7 @@ def worker(values: Values, words: list[str]) -> int:
     workspace = folder_of(values)
     require_git(workspace)  # before anything is written there
     made = Worker(url, workspace, slots=jobs, name=values.get("name", ""), is_quiet=bool(values.get("quiet")))
-    with work_lock(prepare_folder(workspace), "worker"):
+    with backlog_lock(prepare_folder(workspace), "worker"):
         return made.run(once=bool(values.get("once")))
 
 
@@ -249,7 +249,7 @@ def play_shared(db: str, plan: BacklogPlan, *, json: bool, quiet: bool) -> int:
     worker = Worker(url, workspace, slots=plan.order.slots, is_quiet=quiet, prints_events=json)
     if plan.notice and not quiet:
         print(f"ralph: {one_line(plan.notice, 2000)}", file=sys.stderr)
-    with work_lock(prepare_folder(workspace), plan.order.id):
+    with backlog_lock(prepare_folder(workspace), plan.order.id):
         return worker.run(plan.order, plan.content)
 
 
@@ -264,12 +264,14 @@ async def _act_on_shared(action: str, values: dict[str, Any], name: str, note: s
         if action != "status":
             print(clean(await log.steer(opened, action, name, key, note)))
             return
-        work, state, workers = await log.load_work(opened, name)
+        work, state, workers = await log.load_shared_backlog(opened, name)
     made = rows(state.board, {})
     if values.get("json"):
         print_objects([*made, *({"worker": one.name, **to_builtins(one)} for one in workers)])
         return
-    print(f"work {one_line(work.name)}: {work_sentence(state.finished, work.target) if state.finished else 'running'}")
+    print(
+        f"work {one_line(work.name)}: {backlog_sentence(state.finished, work.target) if state.finished else 'running'}"
+    )
     _print_items(state.board, made)
     for worker in workers:
         print(clean(log.describe_worker(worker, state.board)))

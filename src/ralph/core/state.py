@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from ralph.core import events as e
 from ralph.core.backlog import displayed_states
+from ralph.core.backlog_events import BacklogState
 from ralph.core.model import Usage
 from ralph.core.text import one_line, short
-from ralph.core.work_events import WorkState
 
 GOAL_SHOWN = 500
 REASON_SHOWN = 500
@@ -236,7 +236,7 @@ def after(facts: Facts, event: e.Event, at: float) -> Facts:
     return facts
 
 
-def after_board(facts: BacklogSummary, state: WorkState, at: float) -> BacklogSummary:
+def after_board(facts: BacklogSummary, state: BacklogState, at: float) -> BacklogSummary:
     """Return the summary of a backlog that is in this state."""
     board, finished = state.board, state.finished
     states = [*displayed_states(board).values()]

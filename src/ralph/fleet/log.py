@@ -21,14 +21,14 @@ from procrastinate.jobs import Status
 from psycopg.rows import class_row
 
 from ralph.backlog.backlog_content import BacklogContent
-from ralph.backlog.ledger import NAMES, WorkTold
+from ralph.backlog.backlog_order import BacklogOrder
+from ralph.backlog.ledger import NAMES, LedgerEvent
 from ralph.backlog.task_requests import TaskRequest, events_for_request, explain_no_effect, find_task
-from ralph.backlog.work_order import WorkOrder
-from ralph.core import work_events
+from ralph.core import backlog_events
 from ralph.core.backlog import Board, GateVerdict, exceeded_limit
+from ralph.core.backlog_events import GATE, BacklogState, copy_state, due_jobs, end_of_backlog, next_state
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import one_line
-from ralph.core.work_events import GATE, WorkState, copy_state, due_jobs, next_state, work_summary
 from ralph.errors import UserError
 from ralph.fleet.database import FORGET, LOCK, STALLED, Database, Transaction, fetch_all
 from ralph.store.journal import decode_entry
@@ -46,7 +46,7 @@ DONE = {
 }
 
 
-class WorkRow(Struct, frozen=True, kw_only=True):
+class BacklogRow(Struct, frozen=True, kw_only=True):
     """A backlog run in the database."""
 
     id: str
@@ -81,10 +81,12 @@ async def load_rows(connection: Transaction, kind: type[Row], query: str, *value
     return await (await cursor.execute(query, values)).fetchall()
 
 
-async def list_works(connection: Transaction, where: str = "true", *values: object) -> list[WorkRow]:
+async def list_backlogs(connection: Transaction, where: str = "true", *values: object) -> list[BacklogRow]:
     """Return the backlog runs, oldest first."""
-    columns = ", ".join(WorkRow.__struct_fields__)
-    return await load_rows(connection, WorkRow, f"SELECT {columns} FROM ralph_works WHERE {where} ORDER BY id", *values)
+    columns = ", ".join(BacklogRow.__struct_fields__)
+    return await load_rows(
+        connection, BacklogRow, f"SELECT {columns} FROM ralph_works WHERE {where} ORDER BY id", *values
+    )
 
 
 async def list_workers(connection: Transaction) -> list[WorkerRow]:
@@ -101,20 +103,20 @@ async def register_worker(connection: Transaction, name: str, slots: int, reposi
     return int(number)
 
 
-Decide = Callable[[WorkState], Sequence[WorkTold]]
+Decide = Callable[[BacklogState], Sequence[LedgerEvent]]
 
 
-class WorkLog:
+class BacklogLog:
     """The events of one backlog run. `new_lines` are those that are not copied to this machine yet."""
 
     def __init__(self, database: Database, work: str) -> None:
-        self.work, self.state = work, WorkState()
+        self.work, self.state = work, BacklogState()
         self.new_lines: list[tuple[int, bytes]] = []
         self._database, self._seq = database, 0
         self._redact = Redactor(secret_values(os.environ))
         self._lock = asyncio.Lock()
 
-    async def append(self, by: str, decide: Decide) -> WorkState:
+    async def append(self, by: str, decide: Decide) -> BacklogState:
         """Write the events that `decide` returns for the current state; return the state after them.
 
         `decide` is called again if the connection is lost, so it must recognise what it has already written. The jobs
@@ -123,7 +125,7 @@ class WorkLog:
         async with self._lock:
             return await self._database.transact(self.write, by, decide)
 
-    async def refresh(self) -> WorkState:
+    async def refresh(self) -> BacklogState:
         """Read what others have written."""
         async with self._lock:
             await self._database.transact(self._read)
@@ -137,7 +139,7 @@ class WorkLog:
             if (entry := decode_entry(line)) and (event := entry.event()) is not None:
                 self.state = next_state(self.state, event, entry.at, by)
 
-    async def write(self, connection: Transaction, by: str, decide: Decide) -> WorkState:
+    async def write(self, connection: Transaction, by: str, decide: Decide) -> BacklogState:
         """Like `append`, as a part of a transaction."""
         ((repository, slots),) = await fetch_all(
             connection,
@@ -159,7 +161,7 @@ class WorkLog:
                 await self._defer(connection, key, f"{MERGES if key == GATE else TASKS}.{repository}")
         return after
 
-    async def _insert(self, connection: Transaction, by: str, events: Sequence[WorkTold], *, is_open: bool) -> None:
+    async def _insert(self, connection: Transaction, by: str, events: Sequence[LedgerEvent], *, is_open: bool) -> None:
         """Insert the events without secrets. The next `_read` reads them as well."""
         lines: list[str] = []
         sinks = [lambda data: lines.extend(line.decode() for line in data.splitlines(keepends=True))]
@@ -181,19 +183,19 @@ class WorkLog:
                 await deferrer.defer_async(work=self.work, key=key)
 
 
-def age(state: WorkState) -> float:
+def age(state: BacklogState) -> float:
     """Return the seconds since the backlog run started."""
     return max(time.time() - state.began, 0.0) if state.began else 0.0
 
 
-def summarize(state: WorkState, end: str, reason: str, exit_code: int) -> WorkTold:
+def summarize(state: BacklogState, end: str, reason: str, exit_code: int) -> LedgerEvent:
     """Return the event that ends a backlog run now."""
-    return work_summary(state.board, end, reason, exit_code, age(state))
+    return end_of_backlog(state.board, end, reason, exit_code, age(state))
 
 
-async def add_work(
-    connection: Transaction, log: WorkLog, worker: int, order: WorkOrder, repository: str, content: BacklogContent
-) -> WorkRow:
+async def add_backlog(
+    connection: Transaction, log: BacklogLog, worker: int, order: BacklogOrder, repository: str, content: BacklogContent
+) -> BacklogRow:
     """Add the backlog that a worker brings, with all its tasks, and return it.
 
     A backlog can be open only once. If it already is, and the machine that brought it is gone, the open one is
@@ -209,18 +211,18 @@ async def add_work(
             *(order.id, order.name, order.source.name, order.shown_target, repository),
             msgspec.json.encode(order).decode(),
         )
-        listed = [work_events.TaskListed(task) for task in content.tasks if not task.done]
+        listed = [backlog_events.TaskListed(task) for task in content.tasks if not task.done]
         await log.write(connection, "", lambda state: [order.started(), *listed])
-        (row,) = await list_works(connection, "id = %s", order.id)
+        (row,) = await list_backlogs(connection, "id = %s", order.id)
     await fetch_all(connection, "UPDATE ralph_workers SET brings = %s WHERE id = %s", row.id, worker)
     return row
 
 
-async def _find_same(connection: Transaction, order: WorkOrder) -> WorkRow | None:
+async def _find_same(connection: Transaction, order: BacklogOrder) -> BacklogRow | None:
     """Return the open run of the same backlog, unless the machine that brought it is still there."""
     brought = {one.brings for one in await list_workers(connection) if one.is_present}
     same = "is_open AND backlog = %s AND target = %s"
-    for row in await list_works(connection, same, order.source.name, order.shown_target):
+    for row in await list_backlogs(connection, same, order.source.name, order.shown_target):
         if row.id in brought and row.id != order.id:  # ours may be there since the connection was lost
             hint = f"`ralph work status {row.name}` shows it, `ralph work stop {row.name}` ends it"
             raise UserError(f"{row.backlog} is already running on {row.target} as {row.name}", hint)
@@ -237,7 +239,7 @@ async def delete_stalled_jobs(database: Database, own: Collection[int | None]) -
             await database.app.job_manager.finish_job(job, Status.FAILED, delete_job=True)
 
 
-async def check_work(database: Database, log: WorkLog) -> None:
+async def check_backlog(database: Database, log: BacklogLog) -> None:
     """Queue the tasks whose job is gone, end the backlog run at its limits, and defer jobs that are missing."""
     held = (await log.refresh()).holders.copy()  # before the look at the jobs: a later job may be too new for it
     alive = {str(job.id) for job in await database.app.job_manager.list_jobs_async(status="doing")}
@@ -245,16 +247,16 @@ async def check_work(database: Database, log: WorkLog) -> None:
     workers = await database.transact(list_workers)
     costs = [cost for one in workers for cost in one.spending.get(log.work, {}).items()]
 
-    def check(state: WorkState) -> list[WorkTold]:
+    def check(state: BacklogState) -> list[LedgerEvent]:
         gone = {key: by.rpartition("/")[0] for key, by in lost.items() if state.holders.get(key) == by}
-        closed = [work_events.GateFinished(GateVerdict())] if gone.pop(GATE, None) else []
-        queued = [work_events.TaskQueued(key, f"worker {name} is gone") for key, name in gone.items()]
+        closed = [backlog_events.GateFinished(GateVerdict())] if gone.pop(GATE, None) else []
+        queued = [backlog_events.TaskQueued(key, f"worker {name} is gone") for key, name in gone.items()]
         return [*queued, *closed, *_check_limits(state, costs)]
 
     await log.append(TICK, check)
 
 
-def _check_limits(state: WorkState, costs: Sequence[tuple[str, float]]) -> list[WorkTold]:
+def _check_limits(state: BacklogState, costs: Sequence[tuple[str, float]]) -> list[LedgerEvent]:
     """End a backlog run whose money or time has run out. `costs` are the last known ones of runs."""
     if state.started is None or state.finished:
         return []
@@ -267,7 +269,7 @@ def _check_limits(state: WorkState, costs: Sequence[tuple[str, float]]) -> list[
 # Requests. Each becomes an event, from any machine: it needs neither a clone nor a running worker.
 
 
-def decide_request(request: TaskRequest, state: WorkState) -> list[WorkTold]:
+def decide_request(request: TaskRequest, state: BacklogState) -> list[LedgerEvent]:
     """Return the events for a request about a task. A retry reopens a backlog run that is over."""
     job = find_task(state.board, request.key, state.started.name if state.started else "")
     events = events_for_request(state.board, replace(request, key=job.task.key))
@@ -276,20 +278,20 @@ def decide_request(request: TaskRequest, state: WorkState) -> list[WorkTold]:
     return [*_reopen(state), *events] if request.kind == "retry" else [*events]
 
 
-def decide_letter(request: TaskRequest, state: WorkState) -> list[WorkTold]:
+def decide_letter(request: TaskRequest, state: BacklogState) -> list[LedgerEvent]:
     """Like `decide_request`, for a request from a mailbox: its task may have started since. It then starts again, with
     the note."""
     if request.note and state.board.is_working(request.key):
-        return [work_events.TaskQueued(request.key, "a person left a note", request.note)]
+        return [backlog_events.TaskQueued(request.key, "a person left a note", request.note)]
     return decide_request(request, state)
 
 
-def decide_pause(is_paused: bool, state: WorkState) -> list[WorkTold]:
+def decide_pause(is_paused: bool, state: BacklogState) -> list[LedgerEvent]:
     """Return the event that pauses a backlog run, or lets it continue."""
-    return [] if state.finished or is_paused == state.board.is_paused else [work_events.WorkPaused(is_paused)]
+    return [] if state.finished or is_paused == state.board.is_paused else [backlog_events.BacklogPaused(is_paused)]
 
 
-def decide_action(action: str, state: WorkState) -> list[WorkTold]:
+def decide_action(action: str, state: BacklogState) -> list[LedgerEvent]:
     """Return the events that pause, resume or stop a backlog run. One that is over can be resumed."""
     if state.finished and action == "resume":
         return _reopen(state)
@@ -300,7 +302,7 @@ def decide_action(action: str, state: WorkState) -> list[WorkTold]:
     return decide_pause(action == "pause", state)
 
 
-def _reopen(state: WorkState) -> list[WorkTold]:
+def _reopen(state: BacklogState) -> list[LedgerEvent]:
     return [replace(state.started, resumed=True, pid=os.getpid())] if state.finished and state.started else []
 
 
@@ -309,15 +311,15 @@ async def steer(database: Database, action: str, work: str, key: str = "", note:
     decide: Decide = partial(decide_action, action)
     if action in ("retry", "withdraw"):
         decide = partial(decide_request, TaskRequest("retry" if action == "retry" else "withdraw", key, note))
-    row = await database.transact(find_work, work)
-    state = await WorkLog(database, row.id).append("", decide)
+    row = await database.transact(find_backlog, work)
+    state = await BacklogLog(database, row.id).append("", decide)
     known = find_task(state.board, key, row.name).task.key if key else ""
     return DONE[action].format(work=row.name, key=known)
 
 
-async def find_work(connection: Transaction, name: str) -> WorkRow:
+async def find_backlog(connection: Transaction, name: str) -> BacklogRow:
     """Return the named backlog run, or the one that is open, or the last one."""
-    known = await list_works(connection)
+    known = await list_backlogs(connection)
     if not known:
         raise UserError("no backlog in this database", "start one: ralph work BACKLOG --db URL --push --check CMD")
     found = [row for row in known if name in (row.name, row.id) or (not name and row.is_open)]
@@ -330,10 +332,10 @@ async def find_work(connection: Transaction, name: str) -> WorkRow:
     return found[0]
 
 
-async def load_work(database: Database, name: str) -> tuple[WorkRow, WorkState, list[WorkerRow]]:
+async def load_shared_backlog(database: Database, name: str) -> tuple[BacklogRow, BacklogState, list[WorkerRow]]:
     """Return a backlog run as it is now, and the workers of its repository."""
-    row = await database.transact(find_work, name)
-    state = await WorkLog(database, row.id).refresh()
+    row = await database.transact(find_backlog, name)
+    state = await BacklogLog(database, row.id).refresh()
     workers = await database.transact(list_workers)
     return row, state, [one for one in workers if one.repository == row.repository]
 

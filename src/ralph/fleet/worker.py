@@ -16,34 +16,34 @@ from procrastinate import worker as engine_worker
 from psycopg.types.json import Jsonb
 
 from ralph.backlog.backlog_content import BacklogContent
+from ralph.backlog.backlog_order import BacklogOrder, decode_order
 from ralph.backlog.backlog_plan import find_repository
-from ralph.backlog.work_order import WorkOrder, decode_order
+from ralph.core.backlog_events import GATE
 from ralph.core.text import one_line
-from ralph.core.work_events import GATE
 from ralph.errors import UserError
 from ralph.fleet import database
 from ralph.fleet.database import Database, DatabaseAway, fetch_all
-from ralph.fleet.local_work import Clone, LocalWork
+from ralph.fleet.local_backlog import Clone, LocalBacklog
 from ralph.fleet.log import (
     JOB,
     MERGES,
     TASKS,
     TICK,
-    WorkLog,
-    WorkRow,
-    add_work,
+    BacklogLog,
+    BacklogRow,
+    add_backlog,
     age,
-    check_work,
+    check_backlog,
     delete_stalled_jobs,
-    list_works,
+    list_backlogs,
     register_worker,
 )
 from ralph.git.client import Git
 from ralph.process.ralph_child import StopLevel
 from ralph.process.signals import Interrupt
+from ralph.show.backlog_lines import BacklogScreen
 from ralph.show.notify import notify_about_backlog
 from ralph.show.outlet import Ndjson
-from ralph.show.works import WorkScreen
 from ralph.store.folder import RunFolder, prepare
 from ralph.store.writer import enlist
 
@@ -66,9 +66,9 @@ class Worker:
         prints_events: bool = False,
     ) -> None:
         self._slots, self._is_quiet, self._prints_events = slots, is_quiet, prints_events
-        self._database, self._workspace = Database(url), workspace
+        self._database, self._backlogspace = Database(url), workspace
         self._id, self._name, self._repository = 0, name or f"{os.uname().nodename}-{os.getpid()}", ""
-        self._works: dict[str, LocalWork] = {}
+        self._backlogs: dict[str, LocalBacklog] = {}
         self._refusals: set[str] = set()
         self._brought = ""  # the backlog run that this worker brings
         self._failure: Exception | None = None
@@ -78,12 +78,12 @@ class Worker:
         self._clone: Clone
         self._interrupt: Interrupt
 
-    def run(self, order: WorkOrder | None = None, content: BacklogContent | None = None, once: bool = False) -> int:
+    def run(self, order: BacklogOrder | None = None, content: BacklogContent | None = None, once: bool = False) -> int:
         """Work until stopped; with an order, until its backlog run is over; with `once`, until none is open.
 
         Return the exit code.
         """
-        self._home = find_repository(self._workspace)
+        self._home = find_repository(self._backlogspace)
         roots = self._home.run("rev-list", "--first-parent", "--max-parents=0", "HEAD")
         self._repository = roots.decode()[:20]  # enough for the name of a queue
         with Interrupt() as self._interrupt:
@@ -92,7 +92,7 @@ class Worker:
             except DatabaseAway:
                 return 130
 
-    async def _run(self, order: WorkOrder | None, content: BacklogContent | None, once: bool) -> int:
+    async def _run(self, order: BacklogOrder | None, content: BacklogContent | None, once: bool) -> int:
         asyncio.get_running_loop().add_reader(self._interrupt.fileno(), self._on_signal)
         async with self._database.connect():
             self._id = await self._database.transact(register_worker, self._name, self._slots, self._repository)
@@ -108,18 +108,18 @@ class Worker:
                 await self._work(once)
             finally:
                 await self._leave()
-        finished = self._works[self._brought].log.state.finished if self._brought in self._works else None
+        finished = self._backlogs[self._brought].log.state.finished if self._brought in self._backlogs else None
         if finished is None:
             return 130 if self._interrupt.level else 0
         if finished.exit_code == 2:
             raise UserError(finished.reason, "fix it, then start again")
         return finished.exit_code
 
-    async def _bring(self, order: WorkOrder, content: BacklogContent) -> None:
+    async def _bring(self, order: BacklogOrder, content: BacklogContent) -> None:
         own = replace(order.settings, notify=())  # commands of this machine
         stored = replace(order, is_shared=True, workspace=self._home.prefix, settings=own)
-        log = WorkLog(self._database, order.id)
-        row = await self._database.transact(add_work, log, self._id, stored, self._repository, content)
+        log = BacklogLog(self._database, order.id)
+        row = await self._database.transact(add_backlog, log, self._id, stored, self._repository, content)
         self._brought = row.id
         if row.id != order.id:
             self._say(f"{row.name} continues as it was started; its list is now watched here")
@@ -168,21 +168,21 @@ class Worker:
 
     async def _run_job(self, context: JobContext, work: str, key: str) -> None:
         """Do a job of a backlog run that is open here. If it is not open yet, `tick` defers the job again."""
-        if work in self._works and not self._stopping.is_set():
-            local, holder = self._works[work], f"{self._name}/{context.job.id}"
+        if work in self._backlogs and not self._stopping.is_set():
+            local, holder = self._backlogs[work], f"{self._name}/{context.job.id}"
             await self._guard(local.merge(holder) if key == GATE else local.run_task(holder, key))
 
     async def _tick(self, timestamp: int) -> None:
         """Look after the backlog runs of this repository, in case anything is missing."""
         await self._guard(delete_stalled_jobs(self._database, [engine.worker_id for engine in self._engines]))
-        for local in [*self._works.values()]:
-            await self._guard(check_work(self._database, local.log))
+        for local in [*self._backlogs.values()]:
+            await self._guard(check_backlog(self._database, local.log))
 
     async def _beat(self) -> None:
         """Tell the others that this worker is there, and what its loops cost."""
         query = "UPDATE ralph_workers SET seen = now(), spending = %s WHERE id = %s"
         while not self._drained.is_set():
-            spending = {work: local.spending for work, local in self._works.items() if local.children.running}
+            spending = {work: local.spending for work, local in self._backlogs.items() if local.children.running}
             await self._database.transact(fetch_all, query, Jsonb(spending), self._id)
             for engine in self._engines:  # which sends no heartbeats while it waits for its last jobs
                 if self._stopping.is_set() and engine.worker_id is not None:
@@ -192,15 +192,15 @@ class Worker:
     async def _follow(self, once: bool) -> None:
         """Copy what happens, and join and leave backlog runs; stop when there is nothing left to wait for."""
         while not self._drained.is_set():
-            rows = await self._database.transact(list_works, "is_open")
+            rows = await self._database.transact(list_backlogs, "is_open")
             for row in rows:
-                if row.id not in self._works:
+                if row.id not in self._backlogs:
                     await self._join(row)
-            for local in [*self._works.values()]:
+            for local in [*self._backlogs.values()]:
                 state = await local.update()
                 if state.finished and not local.brings and not local.children.running:
-                    self._works.pop(local.order.id).close(self._say)
-            is_over = self._brought and self._works[self._brought].log.state.finished
+                    self._backlogs.pop(local.order.id).close(self._say)
+            is_over = self._brought and self._backlogs[self._brought].log.state.finished
             if is_over or (once and not rows):
                 self._stopping.set()
             await self._sleep(database.POLL)
@@ -218,21 +218,21 @@ class Worker:
         """Take no more jobs, stop the children, and stop waiting for a database that is away."""
         self._stopping.set()
         self._database.timeout = database.QUIT_TIMEOUT
-        for local in self._works.values():
+        for local in self._backlogs.values():
             local.children.request_stop(level)
 
     async def _leave(self) -> None:
         """Copy the last events, and delete our row, unless the database is away."""
         with suppress(DatabaseAway):
-            for local in self._works.values():
+            for local in self._backlogs.values():
                 await local.update()
             await self._database.transact(fetch_all, "DELETE FROM ralph_workers WHERE id = %s", self._id)
-        for local in sorted(self._works.values(), key=lambda local: local.brings):  # its last line comes last
+        for local in sorted(self._backlogs.values(), key=lambda local: local.brings):  # its last line comes last
             local.close(self._say)
 
     # Backlog runs
 
-    async def _join(self, row: WorkRow) -> None:
+    async def _join(self, row: BacklogRow) -> None:
         """Work on an open backlog run or, if this clone can't, say why once."""
         try:
             order = await asyncio.to_thread(self._localize, row)
@@ -244,17 +244,17 @@ class Worker:
         else:
             await self._open(order)
 
-    async def _open(self, order: WorkOrder) -> None:
+    async def _open(self, order: BacklogOrder) -> None:
         def is_late() -> bool:
             state = local.log.state
             return self._interrupt.must_end() or state.finished is not None or order.is_overdue(age(state))
 
         brings = order.id == self._brought
         folder = RunFolder(prepare(Path(order.workspace)), order.id)
-        is_quiet = self._is_quiet or (not brings and bool(self._works))  # one table fits on a screen
+        is_quiet = self._is_quiet or (not brings and bool(self._backlogs))  # one table fits on a screen
         settings = order.settings
-        screen = WorkScreen(sys.stderr, quiet=is_quiet, color=settings.color, emoji=settings.emoji, env=os.environ)
-        local = LocalWork(
+        screen = BacklogScreen(sys.stderr, quiet=is_quiet, color=settings.color, emoji=settings.emoji, env=os.environ)
+        local = LocalBacklog(
             self._clone,
             order,
             folder,
@@ -266,9 +266,9 @@ class Worker:
         await local.begin()
         if notice := enlist(folder, os.environ):
             self._say(notice)
-        self._works[order.id] = local
+        self._backlogs[order.id] = local
 
-    def _localize(self, row: WorkRow) -> WorkOrder:
+    def _localize(self, row: BacklogRow) -> BacklogOrder:
         """Return the order of a backlog run, with its workspace here; raise a UserError if this clone can't run it."""
         order = decode_order(row.work_order)
         name = order.remote.name if order.remote else ""

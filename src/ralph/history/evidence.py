@@ -15,9 +15,9 @@ from ralph.core.secrets import Redactor, redact_text, secret_values
 from ralph.core.text import both_ends, clean, nickname, short, tail
 from ralph.errors import UserError
 from ralph.git.checkpoints import Checkpoints, patch, patches_between
+from ralph.history.backlog_history import BacklogHistory
 from ralph.history.feed import compare_trees, history_of, repository_with_checkpoints
 from ralph.history.run_history import RunHistory
-from ralph.history.work_history import WorkHistory
 from ralph.store.folder import RunFolder, read_log
 from ralph.store.journal import read_entries
 from ralph.store.register import Listed, run_at
@@ -152,7 +152,7 @@ def _printable(text: str, redact: RedactText) -> str:
     return redact(clean(text)).expandtabs(4).strip("\n")
 
 
-def task_evidence(run: Listed, history: WorkHistory, env: Mapping[str, str]) -> dict[str, Evidence]:
+def task_evidence(run: Listed, history: BacklogHistory, env: Mapping[str, str]) -> dict[str, Evidence]:
     """Return failed checks and changes by task key, for the tasks whose run is on this machine."""
     found = {}
     for key, job in [*history.board.jobs.items()][:MAX_TASKS]:

@@ -13,9 +13,9 @@ from ralph.core.text import nickname
 from ralph.errors import UserError
 from ralph.git.checkpoints import changes_between
 from ralph.git.client import Git, find_git, require_git
+from ralph.history.backlog_history import backlog_history
 from ralph.history.fold import UNCOUNTED, Fold
 from ralph.history.run_history import FactsNow, RunHistory
-from ralph.history.work_history import work_history
 from ralph.store.folder import RunFolder, seen_red
 from ralph.store.journal import Entry, JournalReader, decode_entry, read_entries, unreadable
 from ralph.store.mailbox import Mailbox
@@ -137,7 +137,7 @@ def _is_parked(run: Listed, history: RunHistory) -> bool:
     latest = max(backlogs_in(run.folder.path.parents[1]), key=lambda backlog: backlog.id, default=None)
     if latest is None or latest.id != history.work:
         return False
-    job = work_history(latest).board.jobs.get(history.backlog_task)
+    job = backlog_history(latest).board.jobs.get(history.backlog_task)
     return job is not None and job.state == "parked"
 
 

@@ -6,14 +6,14 @@ from msgspec.structs import replace
 
 from ralph.core import events as e
 from ralph.core.backlog import Board
+from ralph.core.backlog_events import BacklogStarted
 from ralph.core.gains import attempt_result, is_kept, read_idea
 from ralph.core.model import Check, Iteration, Refusal, Usage
 from ralph.core.progress import MeasuredCheck, ProgressStep, best_step, measure, measure_checks, steps_of
 from ralph.core.state import after
 from ralph.core.text import clean, head, short
-from ralph.core.work_events import WorkStarted
+from ralph.history.backlog_history import board_after, todo_of
 from ralph.history.run_history import AskedQuestion, CheckResult, PastIteration, RunHistory
-from ralph.history.work_history import board_after, todo_of
 from ralph.settings.presets import find_preset
 
 ANSWER_SHOWN = 1500
@@ -62,7 +62,7 @@ class Fold:
             if self.history.iterations:  # earlier ones do not change any more
                 self.history.iterations[-1].judge()
         elif type(event) not in e.NAMES:
-            if isinstance(event, WorkStarted):
+            if isinstance(event, BacklogStarted):
                 self.history.check_names = [*event.checks]
             self._board = board_after(self._board, event, at)
         self._last = max(at, self._last)

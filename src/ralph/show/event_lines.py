@@ -14,6 +14,7 @@ from ralph.history.fold import Fold
 from ralph.history.run_history import PastIteration
 from ralph.history.states import RESULT_TONES
 from ralph.settings.presets import find_preset
+from ralph.show.backlog_lines import sentence
 from ralph.show.outlet import Style
 from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines, lines_with_words
 from ralph.show.words import (
@@ -29,7 +30,6 @@ from ralph.show.words import (
     verdict,
     width,
 )
-from ralph.show.works import sentence
 
 _BLOCKS = {
     e.RunStarted: "run",

@@ -15,15 +15,15 @@ from typing import IO, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core import events, work_events
+from ralph.core import backlog_events, events
 from ralph.core.text import one_line
 from ralph.files import open_own
 from ralph.history.fold import Fold
 from ralph.history.run_history import RunHistory
 from ralph.process.program import DetachedProcess, open_input, own_program
 from ralph.process.signals import Deadline
+from ralph.show.backlog_lines import FollowedBacklog, last_line
 from ralph.show.words import outcome_sentence
-from ralph.show.works import FollowedBacklog, last_line
 from ralph.store.folder import RunFolder
 from ralph.store.serving import run_url
 
@@ -155,11 +155,11 @@ def notify_about_backlog(backlog: FollowedBacklog) -> Iterator[Callable[..., Non
     def about(event: object) -> Notification | None:
         nonlocal target, name
         match event:
-            case work_events.WorkStarted():
+            case backlog_events.BacklogStarted():
                 target, name = event.target, "" if event.push else event.name
-            case work_events.TaskParked():
+            case backlog_events.TaskParked():
                 return Notification("failed", f"{event.key} is parked: {event.reason}")
-            case work_events.WorkFinished() if event.outcome != "interrupted":
+            case backlog_events.BacklogFinished() if event.outcome != "interrupted":
                 return Notification("done" if event.exit_code == 0 else "failed", last_line(event, target, name))
         return None
 

@@ -179,7 +179,7 @@ LOCK_TIMEOUT = 3.0  # seconds
 
 
 @contextmanager
-def work_lock(ralph: Path, run_id: str) -> Iterator[None]:
+def backlog_lock(ralph: Path, run_id: str) -> Iterator[None]:
     """Keep other backlogs from running in the workspace while entered: two would start the same tasks."""
     handle = _lock(ralph / "work.lock", run_id, "another backlog is running in")
     try:

@@ -15,7 +15,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from ralph.core import events, work_events
+from ralph.core import backlog_events, events
 from ralph.core.model import Iteration, Outcome, Run, Turn, still_limited
 from ralph.errors import UNREADABLE, UserError, shortage
 from ralph.files import open_file
@@ -110,7 +110,7 @@ class Entry(Struct, frozen=True):
             return None
 
 
-_KINDS = {name: kind for kind, name in (events.NAMES | work_events.NAMES).items()}
+_KINDS = {name: kind for kind, name in (events.NAMES | backlog_events.NAMES).items()}
 _ENTRIES = msgspec.json.Decoder(Entry)
 
 

@@ -30,12 +30,12 @@ from ralph.store.register import Listed
 from ralph.store.serving import Remembered, ServerFolder
 from ralph.web import actions
 from ralph.web.access import LEVELS, Access, Level, RequestRefused
+from ralph.web.backlog_page import backlog_page, backlog_report_page
 from ralph.web.board_page import board, enter_page
 from ralph.web.live import FILES_TIMEOUT, Hub, run_in_thread
 from ralph.web.pieces import Frame, message_page
 from ralph.web.run_page import diff_page, iteration_page, report_page, run_page, text_page
 from ralph.web.watching import Register, WatchedRun, look_at
-from ralph.web.work_page import work_page, work_report_page
 
 MAX_FIELDS = 50  # of a form
 PAGES_PER_BROWSER = 4  # rendered at the same time, so that other browsers are served too
@@ -168,7 +168,7 @@ class WebApp:
         return listed.by_kind(self._show_run, self._show_backlog)(listed, visit.frame)
 
     def _show_backlog(self, listed: Listed, frame: Frame) -> Response:
-        return work_page(self._register.work(look_at(listed, time.time())), frame)
+        return backlog_page(self._register.work(look_at(listed, time.time())), frame)
 
     def _show_run(self, listed: Listed, frame: Frame) -> Response:
         with closing(WatchedRun.open(listed)) as watched:
@@ -196,7 +196,7 @@ class WebApp:
 
     def _report_backlog(self, listed: Listed, frame: Frame) -> Response:
         work = self._register.work(look_at(listed, time.time()))
-        return work_report_page(work, task_evidence(listed, work.history, os.environ), frame)
+        return backlog_report_page(work, task_evidence(listed, work.history, os.environ), frame)
 
     def _report_run(self, listed: Listed, frame: Frame) -> Response:
         history = history_now(listed)

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from ralph.errors import UserError
 from ralph.show.plots import Html
 from ralph.store.register import Listed
-from ralph.web import board_page, run_page, work_page
+from ralph.web import backlog_page, board_page, run_page
 from ralph.web.access import RequestRefused
 from ralph.web.pieces import Frame
 from ralph.web.watching import Register, WatchedRun, look_at
@@ -101,7 +101,7 @@ class Topic:
         seen, result = look_at(run, 0.0), register.command_result(run.id)
         if watched is None:
             work = register.work(seen), result
-            return work, lambda: work_page.pieces(register.work(look_at(run, time.time())), frame)
+            return work, lambda: backlog_page.pieces(register.work(look_at(run, time.time())), frame)
         watched.run = run
         watched.load_files(FILES_TIMEOUT)
         known = seen, result, watched.stream.seq, watched.history().files

@@ -14,11 +14,11 @@ from ralph.core.events import TodoItem
 from ralph.core.state import RunSummary
 from ralph.errors import UserError
 from ralph.files import load_json
+from ralph.history.backlog_history import BacklogHistory, fold_backlog
 from ralph.history.feed import Feed, News, facts_now, with_files
 from ralph.history.fold import Fold
 from ralph.history.overview import NO_SUCCESSES, Now, Successes, latest_successes, run_now
 from ralph.history.run_history import RunHistory
-from ralph.history.work_history import WorkHistory, fold_work
 from ralph.show.plots import Html
 from ralph.store.journal import read_entries
 from ralph.store.mailbox import Mail, Mailbox
@@ -59,11 +59,11 @@ def limits_of(run: Listed) -> RunLimits:
     return (load_json(f"{run.place}/run.json", _RunFile, 1 << 20) or _RunFile()).settings
 
 
-class WorkSeen(Struct, frozen=True, kw_only=True):
+class BacklogSeen(Struct, frozen=True, kw_only=True):
     """A backlog at one moment. `loops` are the summaries of the runs of its running tasks, by task key."""
 
     seen: RunSeen
-    history: WorkHistory
+    history: BacklogHistory
     loops: Mapping[str, RunSummary]
     command: "RunningCommand | None" = None
 
@@ -72,7 +72,7 @@ class Survey(Struct, frozen=True):
     """All runs, and the backlogs among them that are running."""
 
     runs: Sequence[RunSeen]
-    works: Sequence[WorkSeen] = ()
+    works: Sequence[BacklogSeen] = ()
 
 
 class RunningCommand(Launched):
@@ -121,13 +121,13 @@ class Register:
         seen = [look_at(run, now, successes) for run in shown]
         return Survey(seen, [self.work(one) for one in seen if one.run.id in works and one.run.is_alive])
 
-    def work(self, seen: RunSeen) -> WorkSeen:
+    def work(self, seen: RunSeen) -> BacklogSeen:
         """Return a backlog, without what git says about its target."""
         run = seen.run
-        history = fold_work(run.id, read_entries(run.folder.journal))
+        history = fold_backlog(run.id, read_entries(run.folder.journal))
         around = os.path.dirname(run.place)
         loops = {job.task.key: read_summary(f"{around}/{job.run}") for job in history.board.of("working") if job.run}
-        return WorkSeen(
+        return BacklogSeen(
             seen=seen,
             history=replace(history, state=run.state),
             loops={key: facts for key, facts in loops.items() if facts},

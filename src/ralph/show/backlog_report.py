@@ -5,26 +5,26 @@ from shlex import quote
 
 from ralph.core.backlog import STATE_ORDER, Job
 from ralph.core.text import plural
+from ralph.history.backlog_history import BacklogHistory
 from ralph.history.evidence import Evidence
 from ralph.history.states import BADGES, TASK_TONES
-from ralph.history.work_history import WorkHistory
+from ralph.show.backlog_lines import backlog_sentence, count_states
 from ralph.show.plots import Html, element, joined, prose
 from ralph.show.report import page
 from ralph.show.report_tables import fold, patch_details
 from ralph.show.words import cost, duration, money, nickname
-from ralph.show.works import count_states, work_sentence
 
 TaskEvidence = Mapping[str, Evidence]
 """Failed checks and changes of each task, by key."""
 _NONE: TaskEvidence = {}
 
 
-def html(history: WorkHistory, evidence: TaskEvidence = _NONE) -> str:
+def html(history: BacklogHistory, evidence: TaskEvidence = _NONE) -> str:
     """Return the report as a page that needs no other file."""
     return page(f"ralph: {history.run}", report_body(history, evidence))
 
 
-def report_body(history: WorkHistory, evidence: TaskEvidence = _NONE) -> Html:
+def report_body(history: BacklogHistory, evidence: TaskEvidence = _NONE) -> Html:
     started, states = history.started, history.states
     jobs = sorted(history.board.jobs.items(), key=lambda pair: STATE_ORDER.index(states[pair[0]]))
     tasks = [_task(job, states[key], evidence.get(key)) for key, job in jobs]
@@ -46,14 +46,14 @@ def report_body(history: WorkHistory, evidence: TaskEvidence = _NONE) -> Html:
     )
 
 
-def summary(history: WorkHistory) -> str:
+def summary(history: BacklogHistory) -> str:
     """Return the state of the backlog in one sentence."""
     if history.finished and history.started:
-        return work_sentence(history.finished, history.target)
+        return backlog_sentence(history.finished, history.target)
     return f"{history.state}: {count_states([*history.states.values()])}"
 
 
-def merge_command(history: WorkHistory) -> str:
+def merge_command(history: BacklogHistory) -> str:
     """Return the command that merges what is finished; "" if nothing is, or a remote branch is the target."""
     started, finished = history.started, history.finished
     if not started or started.push or not finished or not finished.merged or not history.has_target:
@@ -65,7 +65,7 @@ def retry_command(job: Job) -> str:
     return f"ralph work retry {quote(job.task.key)}"
 
 
-def _figures(history: WorkHistory) -> list[str]:
+def _figures(history: BacklogHistory) -> list[str]:
     runs = sum(job.attempts for job in history.board.jobs.values())
     spent = [money(history.board.spent)] if history.board.costs else []
     took = duration(max(history.last - history.began, 0.0))

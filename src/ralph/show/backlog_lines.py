@@ -7,7 +7,7 @@ from typing import Protocol, TextIO
 
 from msgspec import Struct
 
-from ralph.core import events, work_events
+from ralph.core import backlog_events, events
 from ralph.core.backlog import STATE_ORDER, Board, FailedCheck, Job, displayed_states, forecast
 from ralph.core.state import RunSummary
 from ralph.core.text import listed, one_line, plural, short
@@ -107,41 +107,41 @@ def sentence(event: object) -> tuple[str, str]:
 def _sentence(event: object) -> tuple[str, str]:
     """Return the text and its tone. The text is not safe to display: an agent may have written to the journal."""
     match event:
-        case work_events.WorkStarted():
+        case backlog_events.BacklogStarted():
             checks = f"{plural(len(event.checks), 'check')} before every merge"
             again = "resumed" if event.resumed else f"{plural(event.slots, 'task')} at a time"
             return f"work {event.name}: {event.backlog} → {event.target} ({again}, {checks})", "title"
-        case work_events.TaskStarted():
+        case backlog_events.TaskStarted():
             facts = [f"attempt {event.attempt}"] if event.attempt > 1 else []
             facts += [f"on {event.worker}"] if event.worker else []
             return f"{event.key}: started" + (f" ({', '.join(facts)})" if facts else ""), "plain"
-        case work_events.TaskReady():
+        case backlog_events.TaskReady():
             cost = f", {money(event.cost_usd)}" if event.cost_usd is not None else ""
             return f"{event.key}: done and verified ({plural(len(event.files), 'file')}{cost})", "plain"
-        case work_events.GateStarted():
+        case backlog_events.GateStarted():
             return f"gate: checks {listed(event.keys, 5) or 'the target'}", "dim"
-        case work_events.TaskMerged():
+        case backlog_events.TaskMerged():
             return f"{event.key}: merged as {event.commit[:12]}", "green"
-        case work_events.TaskReturned():
+        case backlog_events.TaskReturned():
             return f"{event.key}: sent back: {short(event.reason, 200)}", "yellow"
-        case work_events.TaskParked():
+        case backlog_events.TaskParked():
             return f"{event.key}: parked: {short(event.reason, 300)}", "warn"
-        case work_events.TaskWithdrawn():
+        case backlog_events.TaskWithdrawn():
             return f"{event.key}: withdrawn: {short(event.reason, 200)}", "yellow"
-        case work_events.TaskQueued():
+        case backlog_events.TaskQueued():
             return f"{event.key}: queued again: {short(event.reason, 200)}", "plain"
-        case work_events.GateFinished() if event.verdict.red and len(event.verdict.tried) > 1:
+        case backlog_events.GateFinished() if event.verdict.red and len(event.verdict.tried) > 1:
             red = event.verdict.red
             tried = listed(event.verdict.tried, 5)
             return f"gate: {short(red.check, 100)} is red on {tried}: trying each half", "yellow"
-        case work_events.GateFinished() if event.verdict.stuck:
+        case backlog_events.GateFinished() if event.verdict.stuck:
             return f"gate: merging is blocked: {short(event.verdict.stuck, 300)}", "warn"
-        case work_events.GateOpened() if event.red:
+        case backlog_events.GateOpened() if event.red:
             failing = listed([_count_failures(check) for check in event.red])
             return f"gate: the target is red at {event.commit[:12]}: {failing}", "yellow"
-        case work_events.GateOpened():
+        case backlog_events.GateOpened():
             return f"gate: the target is green at {event.commit[:12]}", "dim"
-        case work_events.WorkPaused():
+        case backlog_events.BacklogPaused():
             return "paused" if event.is_paused else "resumed", "yellow"
         case events.Notice():
             return short(event.text, 500), "yellow"
@@ -153,7 +153,7 @@ def _count_failures(check: FailedCheck) -> str:
     return f"{short(check.check, 100)} ({count})"
 
 
-def work_sentence(event: work_events.WorkFinished, target: str) -> str:
+def backlog_sentence(event: backlog_events.BacklogFinished, target: str) -> str:
     """Return `17 of 20 merged into ralph/k3fa/merged, 2 parked, 1 blocked ($23.10)`."""
     parts = [f"{event.merged} of {event.tasks} merged into {target}"]
     parts += [f"{event.parked} parked"] if event.parked else []
@@ -166,13 +166,13 @@ def work_sentence(event: work_events.WorkFinished, target: str) -> str:
     return one_line(f"{', '.join(parts)}{cost}" + (f"; {reason}" if reason else ""), 1000)
 
 
-def last_line(event: work_events.WorkFinished, target: str, name: str) -> str:
-    """Return `work_sentence` with the command that accepts the work, or shows why an exam refused it.
+def last_line(event: backlog_events.BacklogFinished, target: str, name: str) -> str:
+    """Return `backlog_sentence` with the command that accepts the work, or shows why an exam refused it.
 
     `name` is empty if there is nothing to accept here.
     """
     verb = "show" if event.outcome == "blocked" else "accept"
-    return work_sentence(event, target) + (f": ralph {verb} {name}" if event.merged and name else "")
+    return backlog_sentence(event, target) + (f": ralph {verb} {name}" if event.merged and name else "")
 
 
 class FollowedBacklog(Protocol):
@@ -192,7 +192,7 @@ class FollowedBacklog(Protocol):
     def summaries(self) -> Mapping[str, RunSummary | None]: ...
 
 
-class WorkScreen:
+class BacklogScreen:
     """Shows events as lines and, on a terminal, the table below them."""
 
     def __init__(
@@ -209,7 +209,7 @@ class WorkScreen:
         self._backlog: FollowedBacklog | None = None
 
     @contextmanager
-    def follow(self, backlog: FollowedBacklog) -> Iterator["WorkScreen"]:
+    def follow(self, backlog: FollowedBacklog) -> Iterator["BacklogScreen"]:
         """Show a backlog run until it has ended."""
         self._backlog = backlog
         try:
@@ -220,12 +220,12 @@ class WorkScreen:
     def __call__(self, *happened: object) -> None:
         lines = []
         for event in happened:
-            if isinstance(event, work_events.WorkStarted):
+            if isinstance(event, backlog_events.BacklogStarted):
                 self._target, self._name = event.target, "" if event.push else event.name
             text, tone = sentence(event)
             if text and not self._quiet:
                 lines.append(self._style.paint(tone, text))
-            if isinstance(event, work_events.WorkFinished):
+            if isinstance(event, backlog_events.BacklogFinished):
                 self._live, self._is_over = False, True
                 lines += [] if self._quiet else self._needs_person()
                 ending = last_line(event, self._target, self._name)

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ralph.core import work_events
+from ralph.core import backlog_events
 from ralph.core.backlog import STATE_ORDER, Board, Job, displayed_states
 from ralph.core.events import TodoItem
 from ralph.errors import UserError
@@ -18,7 +18,7 @@ from ralph.store.journal import Entry, read_entries
 from ralph.store.register import Listed
 
 
-class WorkHistory(Struct, kw_only=True):
+class BacklogHistory(Struct, kw_only=True):
     """Everything that happened to a backlog.
 
     `state` is its present state, `last` the time of its last event, `returns` how often the gate returned a task;
@@ -29,8 +29,8 @@ class WorkHistory(Struct, kw_only=True):
     run: str
     state: str = ""
     board: Board = field(default_factory=Board)
-    started: work_events.WorkStarted | None = None
-    finished: work_events.WorkFinished | None = None
+    started: backlog_events.BacklogStarted | None = None
+    finished: backlog_events.BacklogFinished | None = None
     began: float = 0.0
     last: float = 0.0
     merges: int = 0
@@ -52,13 +52,13 @@ class WorkHistory(Struct, kw_only=True):
         return [(job, job.reason) for key, job in self.board.jobs.items() if states.get(key) == "parked"]
 
 
-def work_history(run: Listed) -> WorkHistory:
-    history = fold_work(run.id, read_entries(run.folder.journal))
+def backlog_history(run: Listed) -> BacklogHistory:
+    history = fold_backlog(run.id, read_entries(run.folder.journal))
     history.state = run.state
     return look_at_target(history)
 
 
-def look_at_target(history: WorkHistory) -> WorkHistory:
+def look_at_target(history: BacklogHistory) -> BacklogHistory:
     """Return the history of a finished backlog with what git says about the branch that it merged into."""
     if not history.finished or not history.started or history.started.push:
         return history
@@ -71,8 +71,8 @@ def look_at_target(history: WorkHistory) -> WorkHistory:
     return replace(history, has_target=is_ahead, is_gone=bool(repository) and not tip)
 
 
-def fold_work(run: str, entries: Iterable[Entry]) -> WorkHistory:
-    history = WorkHistory(run=run)
+def fold_backlog(run: str, entries: Iterable[Entry]) -> BacklogHistory:
+    history = BacklogHistory(run=run)
     for entry in entries:
         event, at = entry.event(), entry.at
         if event is None:
@@ -80,13 +80,13 @@ def fold_work(run: str, entries: Iterable[Entry]) -> WorkHistory:
         history.board = board_after(history.board, event, at)
         history.began, history.last = history.began or at, at
         match event:
-            case work_events.WorkStarted():
+            case backlog_events.BacklogStarted():
                 history.started, history.finished = event, None
-            case work_events.WorkFinished():
+            case backlog_events.BacklogFinished():
                 history.finished = event
-            case work_events.GateFinished():
+            case backlog_events.GateFinished():
                 history.merges += bool(event.verdict.merged)
-            case work_events.TaskReturned():
+            case backlog_events.TaskReturned():
                 history.returns += 1
     return history
 
@@ -94,7 +94,7 @@ def fold_work(run: str, entries: Iterable[Entry]) -> WorkHistory:
 def board_after(board: Board | None, event: object, at: float) -> Board:
     """Apply an event to a board in place, and return the board."""
     try:
-        return work_events.apply_event(board or Board(), event, at)
+        return backlog_events.apply_event(board or Board(), event, at)
     except KeyError:  # about a task whose line was torn
         return board or Board()
 
@@ -113,7 +113,7 @@ def merged_range(run: Listed, repository: Git) -> tuple[str, str] | None:
     journal = RunFolder(run.folder.path.parents[1], run.facts.work).journal
     if not os.path.exists(journal):
         return None
-    job = fold_work(run.facts.work, read_entries(journal)).board.jobs.get(run.facts.backlog_task)
+    job = fold_backlog(run.facts.work, read_entries(journal)).board.jobs.get(run.facts.backlog_task)
     if job is None or job.state != "merged" or not (job.tip and job.commit):
         return None
     return contribution(repository, job.tip, job.commit)

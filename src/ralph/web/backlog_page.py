@@ -5,11 +5,11 @@ from starlette.responses import HTMLResponse
 
 from ralph.core.backlog import STATE_ORDER, Job
 from ralph.core.text import plural, short
-from ralph.history.work_history import look_at_target
+from ralph.history.backlog_history import look_at_target
+from ralph.show.backlog_lines import totals
+from ralph.show.backlog_report import TaskEvidence, merge_command, report_body, retry_command, summary
 from ralph.show.plots import Html, element, prose
 from ralph.show.words import money
-from ralph.show.work_report import TaskEvidence, merge_command, report_body, retry_command, summary
-from ralph.show.works import totals
 from ralph.web.board_page import ending_buttons, waiting_reason
 from ralph.web.pieces import (
     Frame,
@@ -31,12 +31,12 @@ from ralph.web.run_page import (
     time_meter,
     title,
 )
-from ralph.web.watching import WorkSeen
+from ralph.web.watching import BacklogSeen
 
 MAX_TASKS = 500
 
 
-def work_page(work: WorkSeen, frame: Frame) -> HTMLResponse:
+def backlog_page(work: BacklogSeen, frame: Frame) -> HTMLResponse:
     parts = pieces(work, frame)
     top = element("div.head", element("h1", short(work.seen.present.goal, 600)), _facts(work), parts["now"])
     rest = (parts[name] for name in ("meters", "attention", "tasks"))
@@ -51,7 +51,7 @@ def work_page(work: WorkSeen, frame: Frame) -> HTMLResponse:
     )
 
 
-def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
+def pieces(work: BacklogSeen, frame: Frame) -> dict[str, Html]:
     is_alive = work.seen.run.is_alive
     if not is_alive:
         work = replace(work, history=look_at_target(work.history))
@@ -71,13 +71,13 @@ def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
     return or_empty(shown)
 
 
-def work_report_page(work: WorkSeen, evidence: TaskEvidence, frame: Frame) -> HTMLResponse:
+def backlog_report_page(work: BacklogSeen, evidence: TaskEvidence, frame: Frame) -> HTMLResponse:
     main = element("main#main", report_body(look_at_target(work.history), evidence))
     crumbs = frame.bar(element("a", "Back to the backlog", href=frame.run(work.seen.run.id)))
     return frame.page(f"{title(work.seen)} report", crumbs, main, is_report=True)
 
 
-def _facts(work: WorkSeen) -> Html:
+def _facts(work: BacklogSeen) -> Html:
     began, known = work.history.started, work.seen.run.facts
     facts = [place_words(known.workspace)]
     if began:
@@ -90,7 +90,7 @@ def _facts(work: WorkSeen) -> Html:
     return facts_line(*facts)
 
 
-def _meters(work: WorkSeen) -> Html:
+def _meters(work: BacklogSeen) -> Html:
     history, board = work.history, work.history.board
     states = [*history.states.values()]
     whole = len(states) - states.count("withdrawn")
@@ -105,7 +105,7 @@ def _meters(work: WorkSeen) -> Html:
     return element("dl.meters#meters", made)
 
 
-def _attention(work: WorkSeen, frame: Frame) -> Html:
+def _attention(work: BacklogSeen, frame: Frame) -> Html:
     """Return what needs a person, with the buttons that help."""
     history, made = work.history, []
     board = history.board
@@ -130,7 +130,7 @@ def _attention(work: WorkSeen, frame: Frame) -> Html:
     return element("div#attention", command_result(work.command), card)
 
 
-def _tasks(work: WorkSeen, frame: Frame) -> Html:
+def _tasks(work: BacklogSeen, frame: Frame) -> Html:
     """Return all tasks: those that need a person first, finished ones last."""
     states, jobs = work.history.states, work.history.board.jobs
     keys = sorted(jobs, key=lambda key: STATE_ORDER.index(states[key]))
@@ -140,7 +140,7 @@ def _tasks(work: WorkSeen, frame: Frame) -> Html:
     return element("section.card.tasks#tasks", heading, items(rows, len(keys) - MAX_TASKS))
 
 
-def _task(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
+def _task(job: Job, state: str, work: BacklogSeen, frame: Frame) -> Html:
     is_here, why = _is_here(job, work), waiting_reason(job, state)
     key = element("a", job.task.key, href=frame.run(job.run)) if is_here else element("span", job.task.key)
     facts = facts_line(
@@ -162,17 +162,17 @@ def _task(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
     )
 
 
-def _is_shared(work: WorkSeen) -> bool:
+def _is_shared(work: BacklogSeen) -> bool:
     """Whether several machines work on it; their number of slots is unknown."""
     return any(job.worker for job in work.history.board.jobs.values())
 
 
-def _is_here(job: Job, work: WorkSeen) -> bool:
+def _is_here(job: Job, work: BacklogSeen) -> bool:
     """Whether the task has a run on this machine."""
     return bool(job.run) and (not _is_shared(work) or work.loops.get(job.task.key) is not None)
 
 
-def _progress(job: Job, work: WorkSeen) -> str:
+def _progress(job: Job, work: BacklogSeen) -> str:
     facts = work.loops.get(job.task.key)
     if facts is None:
         return ""

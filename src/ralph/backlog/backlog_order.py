@@ -11,9 +11,9 @@ from msgspec import Struct
 from ralph import __version__
 from ralph.backlog.backlog_source import BacklogSource
 from ralph.core.backlog import Board, FailedCheck, Job
+from ralph.core.backlog_events import BacklogStarted, TaskStarted
 from ralph.core.model import Outcome
 from ralph.core.text import one_line
-from ralph.core.work_events import TaskStarted, WorkStarted
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import save_file
 from ralph.git import merging
@@ -30,7 +30,7 @@ ORDER, REQUEST, TASKS = "work.json", "gate.json", "tasks"
 SETTINGS = (".ralph/settings.json", ".ralph/settings.local.json")
 
 
-class WorkOrder(Struct, frozen=True, kw_only=True):
+class BacklogOrder(Struct, frozen=True, kw_only=True):
     """The request of a backlog run.
 
     - `name` is part of its branch names.
@@ -68,9 +68,9 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
     def target_ref(self) -> str:
         return self.remote.ref if self.remote else f"refs/heads/{self.target}"
 
-    def started(self, resumed: bool = False) -> WorkStarted:
+    def started(self, resumed: bool = False) -> BacklogStarted:
         """Return the event with which the run begins or resumes."""
-        return WorkStarted(
+        return BacklogStarted(
             name=self.name,
             backlog=self.source.name,
             workspace=self.workspace,
@@ -143,10 +143,10 @@ def read(folder: RunFolder, name: str, kind: type[Known]) -> Known:
         raise UserError(message, "was it written by another version of ralph?") from None
 
 
-def decode_order(text: str) -> WorkOrder:
+def decode_order(text: str) -> BacklogOrder:
     """Decode an order from a database."""
     try:
-        return msgspec.json.decode(text, type=WorkOrder)
+        return msgspec.json.decode(text, type=BacklogOrder)
     except UNREADABLE as error:
         raise UserError(f"cannot parse its order: {one_line(str(error))}", "was it written by a newer ralph?") from None
 
@@ -156,7 +156,7 @@ def put(folder: RunFolder, name: str, value: object) -> None:
     save_file(f"{backlog_order_folder(folder.path)}/{name}", msgspec.json.encode(value))
 
 
-def put_order(folder: RunFolder, order: WorkOrder) -> None:
+def put_order(folder: RunFolder, order: BacklogOrder) -> None:
     """Store the order, and a copy for people in the run's folder."""
     put(folder, ORDER, order)
     folder.write(ORDER, msgspec.json.encode(order))
@@ -167,7 +167,13 @@ def assignment_of(key: str) -> str:
 
 
 def assign_task(
-    order: WorkOrder, folder: RunFolder, board: Board, key: str, *, push_settings: GitSettings | None, worker: str = ""
+    order: BacklogOrder,
+    folder: RunFolder,
+    board: Board,
+    key: str,
+    *,
+    push_settings: GitSettings | None,
+    worker: str = "",
 ) -> TaskStarted:
     """Write the assignment of a task's next loop; return the event that it starts. An interrupted run is resumed.
 
@@ -192,7 +198,7 @@ def assign_task(
     return TaskStarted(key, attempt, run, worker)
 
 
-def make_target(order: WorkOrder, repository: Git) -> None:
+def make_target(order: BacklogOrder, repository: Git) -> None:
     """Create the target branch unless it exists. Store the order first: it names the run that owns the branch."""
     ref = f"refs/heads/{order.target}"
     if order.remote is None and not repository.resolve(ref):

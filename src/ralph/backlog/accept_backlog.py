@@ -12,10 +12,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.actions.accept import DISCARDED, NotAccepted, refuse_without_branch
+from ralph.backlog.backlog_order import ORDER, BacklogOrder, read
 from ralph.backlog.backlog_source import files_at, replace_in_place
 from ralph.backlog.gate import gate_lock, make_gate
 from ralph.backlog.retries import CHECK_RUNS
-from ralph.backlog.work_order import ORDER, WorkOrder, read
 from ralph.core.backlog import outcome
 from ralph.core.text import listed
 from ralph.errors import UserError
@@ -24,7 +24,7 @@ from ralph.git import merging, worktrees
 from ralph.git.client import Git, git_error, require_git
 from ralph.git.index import tree_with
 from ralph.git.locks import update_refs
-from ralph.history.work_history import work_history
+from ralph.history.backlog_history import backlog_history
 from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
 from ralph.store.register import Listed
@@ -33,7 +33,7 @@ ListFiles = dict[str, bytes]  # the content of the backlog's files, by their pat
 IN_THE_WAY = "commit or stash what is in the way, then accept again; nothing was changed"
 
 
-class AcceptedWork(Struct, frozen=True, kw_only=True):
+class AcceptedBacklog(Struct, frozen=True, kw_only=True):
     """The result of accepting: `merged` of `tasks` tasks. `commit` is the new commit of the user's branch.
 
     `checks` checks passed; with --allow-red, `red` others fail no worse than before.
@@ -53,7 +53,7 @@ def why_not_accept(run: Listed) -> str:
     """Return why a backlog run can't be accepted or discarded; "" if it can."""
     if run.is_alive:
         return "is still running"
-    order = read(run.folder, ORDER, WorkOrder)
+    order = read(run.folder, ORDER, BacklogOrder)
     if order.remote:
         return f"was merged into {order.shown_target}: git pull"
     home = require_git(Path(order.workspace))
@@ -63,9 +63,9 @@ def why_not_accept(run: Listed) -> str:
     return ""
 
 
-def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWork:
+def accept_backlog(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedBacklog:
     """Merge the target of a backlog run into the user's branch, or raise `NotAccepted` and change nothing."""
-    order, board = read(run.folder, ORDER, WorkOrder), work_history(run).board
+    order, board = read(run.folder, ORDER, BacklogOrder), backlog_history(run).board
     deadline = Deadline(interrupt, grace=5.0)  # git gets a moment to finish after Ctrl-C
     home = require_git(Path(order.workspace), deadline)
     merging.refuse_old_git(home.root)
@@ -98,7 +98,7 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
     with suppress(UserError):
         worktrees.remove_folder(order.gate_worktree(home))
     tasks = sum(job.state != "withdrawn" for job in board.jobs.values())
-    return AcceptedWork(
+    return AcceptedBacklog(
         target=order.target,
         commit=commit,
         merged=len(merged),
@@ -110,7 +110,7 @@ def accept_work(run: Listed, keeper: Keeper, interrupt: Interrupt) -> AcceptedWo
     )
 
 
-def _list_files(order: WorkOrder, home: Git, base: str, merged: list[str]) -> tuple[ListFiles, ListFiles]:
+def _list_files(order: BacklogOrder, home: Git, base: str, merged: list[str]) -> tuple[ListFiles, ListFiles]:
     """Return the backlog's files on the user's disk with the merged tasks ticked, and those with uncommitted changes as
     they are."""
     source = order.source
@@ -126,7 +126,7 @@ def _list_files(order: WorkOrder, home: Git, base: str, merged: list[str]) -> tu
     return after, {name: data for name, data in disk.items() if committed.get(name) != data}
 
 
-def _make_commit(order: WorkOrder, home: Git, base: str, tip: str, files: ListFiles) -> str:
+def _make_commit(order: BacklogOrder, home: Git, base: str, tip: str, files: ListFiles) -> str:
     """Return the commit that the user's branch moves to: the target itself, or a merge with it."""
     theirs = merging.with_files_of(home, tip, base, order.source.paths)
     merge = merging.merge_commits(home, base, theirs)
@@ -147,7 +147,7 @@ def _make_commit(order: WorkOrder, home: Git, base: str, tip: str, files: ListFi
 
 
 @contextmanager
-def _lists_in_place(order: WorkOrder, home: Git, files: ListFiles, edited: ListFiles) -> Iterator[None]:
+def _lists_in_place(order: BacklogOrder, home: Git, files: ListFiles, edited: ListFiles) -> Iterator[None]:
     """Write and stage the edited backlog files, so that git can fast-forward over them; undo that on failure."""
     if not edited:
         yield
@@ -168,9 +168,9 @@ def _lists_in_place(order: WorkOrder, home: Git, files: ListFiles, edited: ListF
         raise
 
 
-def discard_work(run: Listed, interrupt: Interrupt) -> list[tuple[str, str]]:
+def discard_backlog(run: Listed, interrupt: Interrupt) -> list[tuple[str, str]]:
     """Remove the target, worktrees and branches of a backlog run; return each branch with the ref that keeps it."""
-    order = read(run.folder, ORDER, WorkOrder)
+    order = read(run.folder, ORDER, BacklogOrder)
     deadline = Deadline(interrupt, grace=5.0)
     home = require_git(Path(order.workspace), deadline)
     prefix = f"refs/heads/{order.branch_of('')}"
@@ -197,9 +197,9 @@ def discard_work(run: Listed, interrupt: Interrupt) -> list[tuple[str, str]]:
     return kept
 
 
-def ends_of_work(run: Listed) -> tuple[Git, str, str]:
+def ends_of_backlog(run: Listed) -> tuple[Git, str, str]:
     """Return the commits of a backlog's target branch: when the backlog started, and now."""
-    order = read(run.folder, ORDER, WorkOrder)
+    order = read(run.folder, ORDER, BacklogOrder)
     repository = require_git(Path(order.workspace))
     now = repository.resolve(order.target_ref)
     if not now:

@@ -12,20 +12,20 @@ from functools import partial
 from msgspec import Struct
 
 from ralph.backlog import task_worktrees
+from ralph.backlog.backlog_order import BacklogOrder, assign_task
 from ralph.backlog.backlog_play import BacklogFollower, OpenBacklog, OpenSink, open_backlog
 from ralph.backlog.backlog_source import BacklogWatch
 from ralph.backlog.children import TaskProcess, TaskProcesses
 from ralph.backlog.gate import merge_request
-from ralph.backlog.ledger import WorkTold, running_costs
+from ralph.backlog.ledger import LedgerEvent, running_costs
 from ralph.backlog.task_requests import TASK_REQUEST, TaskRequest
-from ralph.backlog.work_order import WorkOrder, assign_task
-from ralph.core import work_events
+from ralph.core import backlog_events
 from ralph.core.backlog import GateVerdict, fits, is_complete, next_batch, outcome
+from ralph.core.backlog_events import GATE, BacklogState, after_merge, due_jobs
 from ralph.core.model import Outcome
-from ralph.core.work_events import GATE, WorkState, after_merge, due_jobs
 from ralph.errors import UserError
 from ralph.fleet.database import Database
-from ralph.fleet.log import WorkLog, decide_letter, decide_pause, summarize
+from ralph.fleet.log import BacklogLog, decide_letter, decide_pause, summarize
 from ralph.git.client import Git
 from ralph.git.remote import GitSettings, push_settings, read_settings
 from ralph.process.ralph_child import StopLevel
@@ -45,14 +45,14 @@ class Clone(Struct, frozen=True, kw_only=True):
     stopping: asyncio.Event
 
 
-class LocalWork:
+class LocalBacklog:
     """A backlog run on this machine, with a copy of its events, so that `ralph ps`, `show`, `report`, the TUI and the
     web UI work without the database. With `brings` the list is watched here."""
 
     def __init__(
         self,
         clone: Clone,
-        order: WorkOrder,
+        order: BacklogOrder,
         folder: RunFolder,
         *,
         brings: bool,
@@ -61,7 +61,7 @@ class LocalWork:
         ticks: Sequence[Callable[[], object]] = (),
     ) -> None:
         self.order, self.folder, self.clone, self.brings = order, folder, clone, brings
-        self.log = WorkLog(clone.database, order.id)
+        self.log = BacklogLog(clone.database, order.id)
         self.children = TaskProcesses(folder, clone.env)
         self._followers, self._sinks, self._ticks = followers, sinks, ticks
         self._opened: OpenBacklog
@@ -84,7 +84,7 @@ class LocalWork:
         """The cost so far of the loops that run here, by their runs."""
         return running_costs(self.folder, self.log.state.board)
 
-    async def update(self) -> WorkState:
+    async def update(self) -> BacklogState:
         """Read what other machines wrote, and react: stop children, copy events, pass on requests."""
         state = await self.log.refresh()
         self._stop_children(state)
@@ -92,7 +92,7 @@ class LocalWork:
             await self._pass_requests()
         lines, self.log.new_lines = self.log.new_lines, []
         happened = await asyncio.to_thread(self._opened.ledger.copy_lines, lines)
-        if any(isinstance(event, work_events.TaskMerged) for event in happened):
+        if any(isinstance(event, backlog_events.TaskMerged) for event in happened):
             await asyncio.to_thread(self._clean_up)
         if self.brings and not state.finished and (changes := await asyncio.to_thread(self._watch.changes)):
             await self.log.append(self.clone.name, lambda state: changes(state.board))
@@ -103,7 +103,7 @@ class LocalWork:
         for tick in (self._opened.registration.tick, *self._ticks):
             tick()
 
-    def _stop_children(self, state: WorkState) -> None:
+    def _stop_children(self, state: BacklogState) -> None:
         """Stop children whose task is over, withdrawn or taken over."""
         for key, child in self.children.running.items():
             job = state.board.jobs.get(key)
@@ -149,7 +149,7 @@ class LocalWork:
     async def run_task(self, holder: str, key: str) -> None:
         """Run a task's loop, if it is still its turn."""
 
-        def start(state: WorkState) -> list[WorkTold]:
+        def start(state: BacklogState) -> list[LedgerEvent]:
             if key in self.children.running or key not in due_jobs(state):  # one that was taken from us is about to end
                 return []
             settings, worker = self._push_settings, self.clone.name
@@ -169,10 +169,10 @@ class LocalWork:
     async def merge(self, holder: str) -> None:
         """Merge what is ready until nothing is left, unless another job has the gate; check the target first."""
 
-        def start(state: WorkState) -> list[WorkTold]:
+        def start(state: BacklogState) -> list[LedgerEvent]:
             if GATE in self.children.running or GATE not in due_jobs(state) or _finish(state):
                 return []
-            return [work_events.GateStarted(next_batch(state.board) if state.opened else ())]
+            return [backlog_events.GateStarted(next_batch(state.board) if state.opened else ())]
 
         state = self.log.state
         while not self.clone.stopping.is_set():
@@ -198,18 +198,18 @@ class LocalWork:
         return child
 
 
-def _after_gate(holder: str, verdict: GateVerdict, duration: float, state: WorkState) -> Sequence[WorkTold]:
+def _after_gate(holder: str, verdict: GateVerdict, duration: float, state: BacklogState) -> Sequence[LedgerEvent]:
     if state.holders.get(GATE) != holder:
         return []
     if state.board.trying:
         return after_merge(state.board, verdict, duration)
     if verdict.commit and not verdict.stuck:
-        return [work_events.GateOpened(verdict.commit, verdict.allowed)]
+        return [backlog_events.GateOpened(verdict.commit, verdict.allowed)]
     ended = [summarize(state, Outcome.FATAL.value, verdict.stuck, 2)] if verdict.stuck else []
-    return [work_events.GateFinished(GateVerdict()), *ended]
+    return [backlog_events.GateFinished(GateVerdict()), *ended]
 
 
-def _finish(state: WorkState) -> list[WorkTold]:
+def _finish(state: BacklogState) -> list[LedgerEvent]:
     """Return the event that ends a backlog run with nothing left to do."""
     if state.finished or GATE in state.holders or not is_complete(state.board, bool(state.opened)):
         return []

@@ -2,13 +2,13 @@
 
 from msgspec.structs import replace
 
-from ralph.core import work_events
+from ralph.core import backlog_events
 from ralph.core.backlog import BacklogTask, Board, GateVerdict
+from ralph.history.backlog_history import BacklogHistory, board_after, fold_backlog, todo_of
 from ralph.history.fold import Fold
-from ralph.history.work_history import WorkHistory, board_after, fold_work, todo_of
 
-STARTED = work_events.WorkStarted(name="k3fa", backlog="TASKS.md", workspace="/w", target="ralph/k3fa/merged")
-FINISHED = work_events.WorkFinished(
+STARTED = backlog_events.BacklogStarted(name="k3fa", backlog="TASKS.md", workspace="/w", target="ralph/k3fa/merged")
+FINISHED = backlog_events.BacklogFinished(
     outcome="exhausted",
     reason="1 parked",
     merged=1,
@@ -21,15 +21,15 @@ FINISHED = work_events.WorkFinished(
 )
 NIGHT = (
     STARTED,
-    work_events.TaskListed(BacklogTask(key="a", title="First")),
-    work_events.TaskListed(BacklogTask(key="b", title="Second")),
-    work_events.TaskStarted("a", 1),
-    work_events.TaskStarted("b", 1),
-    work_events.TaskReady(key="a", tip="1" * 40),
-    work_events.GateStarted(("a",)),
-    work_events.GateFinished(GateVerdict(tried=("a",), merged=("a",), commit="2" * 40)),
-    work_events.TaskMerged("a"),
-    work_events.TaskParked("b", "exhausted"),
+    backlog_events.TaskListed(BacklogTask(key="a", title="First")),
+    backlog_events.TaskListed(BacklogTask(key="b", title="Second")),
+    backlog_events.TaskStarted("a", 1),
+    backlog_events.TaskStarted("b", 1),
+    backlog_events.TaskReady(key="a", tip="1" * 40),
+    backlog_events.GateStarted(("a",)),
+    backlog_events.GateFinished(GateVerdict(tried=("a",), merged=("a",), commit="2" * 40)),
+    backlog_events.TaskMerged("a"),
+    backlog_events.TaskParked("b", "exhausted"),
     FINISHED,
 )
 
@@ -44,8 +44,8 @@ class Line:
         return self._event
 
 
-def history_of(*events: object) -> WorkHistory:
-    return fold_work("w1", [Line(event, float(at)) for at, event in enumerate(events, 100)])  # type: ignore[misc]
+def history_of(*events: object) -> BacklogHistory:
+    return fold_backlog("w1", [Line(event, float(at)) for at, event in enumerate(events, 100)])  # type: ignore[misc]
 
 
 def test_a_backlog_has_a_state_per_task() -> None:
@@ -57,17 +57,17 @@ def test_a_backlog_has_a_state_per_task() -> None:
 
 
 def test_an_event_about_a_task_whose_line_was_torn_is_skipped() -> None:
-    seen = history_of(STARTED, work_events.TaskStarted("lost", 1), None, *NIGHT[1:])
+    seen = history_of(STARTED, backlog_events.TaskStarted("lost", 1), None, *NIGHT[1:])
     assert seen.states == {"a": "merged", "b": "parked"}
 
 
 def test_tasks_that_the_gate_returned_are_counted() -> None:
-    assert history_of(*NIGHT[:7], work_events.TaskReturned("a", "conflict")).returns == 1
+    assert history_of(*NIGHT[:7], backlog_events.TaskReturned("a", "conflict")).returns == 1
 
 
 def test_the_tasks_of_a_backlog_are_its_todo_list() -> None:
     board = None
-    for at, event in enumerate((*NIGHT[:4], work_events.TaskStarted("lost", 1)), 100):
+    for at, event in enumerate((*NIGHT[:4], backlog_events.TaskStarted("lost", 1)), 100):
         board = board_after(board, event, float(at))
     assert [(task.text, task.status) for task in todo_of(board or Board())] == [
         ("a working: First", "active"),
@@ -81,3 +81,8 @@ def test_a_live_view_of_a_backlog_has_its_checks_and_its_tasks() -> None:
         fold.add(event, float(at))  # type: ignore[arg-type]
     assert fold.last_results == {"make test": None}
     assert [task.text for task in fold.todo] == ["a working: First", "b queued: Second"]
+
+
+def test_the_events_of_a_backlog_keep_their_names_on_disk() -> None:
+    names = {"work_started", "work_paused", "work_finished", "task_listed", "task_merged", "gate_finished"}
+    assert names <= {*backlog_events.NAMES.values()}

@@ -23,7 +23,7 @@ from ralph.core.model import Outcome
 from ralph.core.text import listed, one_line
 
 
-class WorkStarted(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BacklogStarted(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The first event of a backlog run, and of each time it is resumed. The target starts at commit `base`."""
 
     name: str
@@ -130,13 +130,13 @@ class GateOpened(Struct, frozen=True, omit_defaults=True):
     red: tuple[FailedCheck, ...] = ()
 
 
-class WorkPaused(Struct, frozen=True):
+class BacklogPaused(Struct, frozen=True):
     """A person paused the backlog run or, if not `is_paused`, let it continue."""
 
     is_paused: bool
 
 
-class WorkFinished(Struct, frozen=True, kw_only=True):
+class BacklogFinished(Struct, frozen=True, kw_only=True):
     """The last event of a backlog run."""
 
     outcome: str
@@ -152,16 +152,17 @@ class WorkFinished(Struct, frozen=True, kw_only=True):
 
 TaskEvent = TaskListed | TaskQueued | TaskStarted | TaskReady | TaskMerged | TaskReturned | TaskParked | TaskWithdrawn
 GateEvent = GateStarted | GateFinished | GateOpened
-WorkEvent = WorkStarted | TaskEvent | GateEvent | WorkPaused | WorkFinished
+BacklogEvent = BacklogStarted | TaskEvent | GateEvent | BacklogPaused | BacklogFinished
 
-NAMES = event_names(get_args(WorkEvent))
+NAMES = event_names(get_args(BacklogEvent))
+NAMES |= {BacklogStarted: "work_started", BacklogPaused: "work_paused", BacklogFinished: "work_finished"}  # on disk
 GATE = ""  # instead of the key of a task
 
 
 def apply_event(board: Board, event: object, at: float) -> Board:
     """Return the board after `event`. Its `jobs` change in place: a copy for each event would be slow."""
     match event:
-        case WorkStarted():
+        case BacklogStarted():
             known = {"slots": event.slots, "max_returns": event.max_returns, "max_cost": event.max_cost}
             for job in board.of("working"):  # no loop runs when a backlog run is resumed
                 _with(board, replace(job, state="queued"))
@@ -175,7 +176,7 @@ def apply_event(board: Board, event: object, at: float) -> Board:
             return after_gate(board, event.verdict)
         case GateOpened():
             return replace(board, red=event.red)
-        case WorkPaused():
+        case BacklogPaused():
             return replace(board, is_paused=event.is_paused)
         case TaskReady() | TaskParked():
             board = _with(board, _after_loop(board.jobs[event.key], event, at))
@@ -217,7 +218,7 @@ def _with(board: Board, job: Job) -> Board:
     return board
 
 
-class WorkState(Struct, frozen=True, kw_only=True):
+class BacklogState(Struct, frozen=True, kw_only=True):
     """The state of a backlog run after its events.
 
     `opened` is the commit at which the target last passed its checks, and `elapsed` how long the run had taken when it
@@ -226,18 +227,18 @@ class WorkState(Struct, frozen=True, kw_only=True):
 
     board: Board = field(default_factory=Board)
     opened: str = ""
-    started: WorkStarted | None = None
-    finished: WorkFinished | None = None
+    started: BacklogStarted | None = None
+    finished: BacklogFinished | None = None
     began: float = 0.0
     elapsed: float = 0.0
     holders: dict[str, str] = field(default_factory=dict)
 
 
-def copy_state(state: WorkState) -> WorkState:
+def copy_state(state: BacklogState) -> BacklogState:
     return replace(state, board=replace(state.board, jobs={**state.board.jobs}), holders={**state.holders})
 
 
-def next_state(state: WorkState, event: object, at: float, by: str = "") -> WorkState:
+def next_state(state: BacklogState, event: object, at: float, by: str = "") -> BacklogState:
     """Return the state after an event that the job `by` wrote; change the dictionaries of `state` in place."""
     holders = state.holders
     try:
@@ -245,10 +246,10 @@ def next_state(state: WorkState, event: object, at: float, by: str = "") -> Work
     except KeyError:  # about a task whose line in the journal is torn
         return state
     match event:
-        case WorkStarted():
+        case BacklogStarted():
             holders.clear()
             state = replace(state, started=event, finished=None, began=state.began or at)
-        case WorkFinished():
+        case BacklogFinished():
             state = replace(state, finished=event, elapsed=event.duration_s)
         case TaskStarted():
             holders[event.key] = by
@@ -266,7 +267,7 @@ def next_state(state: WorkState, event: object, at: float, by: str = "") -> Work
     return state
 
 
-def due_jobs(state: WorkState) -> tuple[str, ...]:
+def due_jobs(state: BacklogState) -> tuple[str, ...]:
     """Return the keys of the tasks that can start, and `GATE` if nobody has the gate and it has something to do: check
     the target, merge, or end the backlog run."""
     if state.finished or state.board.is_paused:
@@ -276,7 +277,7 @@ def due_jobs(state: WorkState) -> tuple[str, ...]:
     return (GATE, *starts) if needs_gate and GATE not in state.holders else starts
 
 
-def after_loop(key: str, result: TaskResult, was_stopped: bool) -> WorkEvent:
+def after_loop(key: str, result: TaskResult, was_stopped: bool) -> BacklogEvent:
     """Return what happens to a task whose loop finished. `was_stopped`: ralph had asked the loop to stop.
 
     After a fatal error the task is queued again: the task didn't cause the error, and the caller stops everything.
@@ -295,9 +296,9 @@ def after_loop(key: str, result: TaskResult, was_stopped: bool) -> WorkEvent:
     return TaskParked(key, why, result.run, result.cost_usd)
 
 
-def after_merge(board: Board, verdict: GateVerdict, duration: float) -> list[WorkEvent]:
+def after_merge(board: Board, verdict: GateVerdict, duration: float) -> list[BacklogEvent]:
     """Return the events that follow from the gate's verdict."""
-    happened: list[WorkEvent] = [GateFinished(verdict, duration)]
+    happened: list[BacklogEvent] = [GateFinished(verdict, duration)]
     happened += [TaskMerged(key, board.jobs[key].tip, verdict.commit) for key in verdict.merged]
     happened += [TaskParked(key, "it changes nothing") for key in verdict.empty]
     for key, conflict in verdict.conflicts.items():
@@ -317,9 +318,9 @@ def _refuse(board: Board, key: str, reason: str, note: str, files: tuple[str, ..
     return TaskReturned(key, reason, note.strip(), files)
 
 
-def work_summary(board: Board, outcome: str, reason: str, exit_code: int, duration: float) -> WorkFinished:
+def end_of_backlog(board: Board, outcome: str, reason: str, exit_code: int, duration: float) -> BacklogFinished:
     states = [*displayed_states(board).values()]
-    return WorkFinished(
+    return BacklogFinished(
         outcome=outcome,
         reason=one_line(reason, 500),
         merged=states.count("merged"),

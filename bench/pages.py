@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from bench.lab import MILLI, Lab
 from bench.samples import Row, Sample, Wanted
 from ralph.core import events as e
-from ralph.core.model import Check, Iteration, Turn, Usage
+from ralph.core.model import Check, Iteration, Outcome, Turn, Usage
 from ralph.store.folder import RunFolder, prepare
 from ralph.store.journal import Journal
 from ralph.store.writer import Registration, Writer, enlist
@@ -92,7 +92,7 @@ class _Run:
     def finish(self) -> None:
         self.tell(
             e.RunFinished(
-                outcome="done",
+                outcome=Outcome.DONE,
                 reason="the agent said COMPLETE and 1 check passed",
                 iterations=2,
                 cost_usd=0.2,

@@ -13,6 +13,7 @@ from ralph.core.model import (
     Check,
     Continue,
     FailureKind,
+    Fingerprint,
     HandOver,
     Iteration,
     Note,
@@ -50,11 +51,11 @@ class Workspace(Protocol):
         """Run every check; return None if they were interrupted."""
         ...
 
-    def tree(self, number: int) -> str | None:
+    def tree(self, number: int) -> Fingerprint | None:
         """Return a fingerprint of the workspace after iteration `number`."""
         ...
 
-    def restore(self, iteration: Iteration) -> tuple[str, str] | None:
+    def restore(self, iteration: Iteration) -> tuple[Fingerprint, str] | None:
         """Restore the files of an iteration. Return the new fingerprint, and the ref of a commit with the files as they
         were before; return None, and change nothing, if that is impossible."""
         ...

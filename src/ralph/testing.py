@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ralph.agents.protocol import AgentModule, TurnRequest
-from ralph.core.model import Check, Exit, Iteration, Run, Snapshot, Turn
+from ralph.core.model import Check, Exit, Fingerprint, Iteration, Run, Snapshot, Turn
 
 
 class ScriptedAgent:
@@ -27,7 +27,7 @@ class FakeWorkspace:
     def __init__(
         self,
         checks: Sequence[tuple[Check, ...] | None] = ((),),
-        trees: Sequence[str | None] = (None,),
+        trees: Sequence[Fingerprint | None] = (None,),
         looks: Sequence[Snapshot] = (Snapshot(),),
     ) -> None:
         self._checks, self._trees, self._looks = checks, trees, looks
@@ -41,7 +41,7 @@ class FakeWorkspace:
     def guard(self) -> tuple[str, ...]:
         return ()
 
-    def restore(self, iteration: Iteration) -> tuple[str, str] | None:
+    def restore(self, iteration: Iteration) -> tuple[Fingerprint, str] | None:
         """Pretend to restore the files; `restored` remembers the numbers of the iterations."""
         self.restored.append(iteration.number)
         return (iteration.tree, "refs/kept") if iteration.tree else None
@@ -50,12 +50,12 @@ class FakeWorkspace:
         self._checked += 1
         return self._checks[min(self._checked, len(self._checks)) - 1]
 
-    def tree(self, number: int) -> str | None:
+    def tree(self, number: int) -> Fingerprint | None:
         self._seen += 1
         return self._trees[min(self._seen, len(self._trees)) - 1]
 
 
-def a_run(*turns: str | Turn | Iteration, seen: Snapshot = Snapshot(), base_tree: str | None = None) -> Run:
+def a_run(*turns: str | Turn | Iteration, seen: Snapshot = Snapshot(), base_tree: Fingerprint | None = None) -> Run:
     """A run with these iterations behind it."""
     run = Run(id="test", goal="the goal", base_tree=base_tree)
     for number, turn in enumerate(turns, 1):

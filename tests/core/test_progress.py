@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ralph.core.limits import next_worker
-from ralph.core.model import Check, Failure, HandOver, Iteration, Outcome, Run, Snapshot, Stop, Turn
+from ralph.core.model import Check, Failure, Fingerprint, HandOver, Iteration, Outcome, Run, Snapshot, Stop, Turn
 from ralph.core.progress import (
     best_iteration,
     describe_standstill,
@@ -37,8 +37,10 @@ def a_history(*rows: Check | Sequence[Check], trees: Sequence[str] = (), baselin
     for number, row in enumerate(rows, 1):
         checks = (row,) if isinstance(row, Check) else tuple(row)
         tree = trees[number - 1] if trees else f"head:t{number}"
-        iterations.append(Iteration(number=number, turn=Turn(text="ok"), checks=checks, tree=tree))
-    return Run(id="r", base_tree="head:t0", iterations=tuple(iterations), baseline=tuple(baseline) or None)
+        iterations.append(Iteration(number=number, turn=Turn(text="ok"), checks=checks, tree=Fingerprint.parse(tree)))
+    return Run(
+        id="r", base_tree=Fingerprint.parse("head:t0"), iterations=tuple(iterations), baseline=tuple(baseline) or None
+    )
 
 
 def kinds(run: Run) -> list[str]:

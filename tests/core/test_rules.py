@@ -11,6 +11,7 @@ from ralph.core.model import (
     Check,
     Continue,
     Failure,
+    Fingerprint,
     HandOver,
     Iteration,
     Note,
@@ -34,9 +35,14 @@ GREEN = Check(name="make test", passed=True)
 CRASH = Turn(text="", exit_code=1, failure=Failure("ordinary", "exit code 1"))
 
 
+def state(text: str | None) -> Fingerprint | None:
+    return None if text is None else Fingerprint.parse(text)
+
+
 def iterations(*trees: str | None) -> list[Iteration]:
     """Return iterations that differ in their trees alone."""
-    return [Iteration(number=number, turn=Turn(text="same"), tree=tree) for number, tree in enumerate(trees, 1)]
+    turn, states = Turn(text="same"), map(state, trees)
+    return [Iteration(number=number, turn=turn, tree=tree) for number, tree in enumerate(states, 1)]
 
 
 def opinions(rule: Rule, run: Run) -> list[Opinion]:
@@ -73,8 +79,8 @@ def test_two_failed_turns_are_failures_not_a_stall() -> None:
 
 def test_a_check_that_turned_green_is_not_a_stall() -> None:
     run = a_run(
-        Iteration(number=1, turn=Turn(text="x"), checks=(RED,), tree="a"),
-        Iteration(number=2, turn=Turn(text="x"), checks=(GREEN,), tree="a"),
+        Iteration(number=1, turn=Turn(text="x"), checks=(RED,), tree=Fingerprint.parse("a")),
+        Iteration(number=2, turn=Turn(text="x"), checks=(GREEN,), tree=Fingerprint.parse("a")),
     )
     assert not opinions(stuck_rules.stalled(), run)
 
@@ -125,7 +131,7 @@ def test_two_claims_in_a_row_count_if_the_second_turn_changed_nothing(
     answers: tuple[str, ...], trees: str, accepted: bool
 ) -> None:
     done = [
-        Iteration(number=number, turn=Turn(text=text), tree=f"{number}:{tree}")
+        Iteration(number=number, turn=Turn(text=text), tree=Fingerprint.parse(f"{number}:{tree}"))
         for number, (text, tree) in enumerate(zip(answers, trees, strict=True), 1)
     ]
     verdict = judge(a_run(*done), [said_twice()])
@@ -278,8 +284,10 @@ def test_the_next_agent_takes_over_after_failures_in_a_row() -> None:
 
 def test_failed_turns_are_counted_only_after_the_last_one_with_green_checks() -> None:
     def failed(*trees: tuple[str, Check]) -> Run:
-        turns = [Iteration(number=at, turn=CRASH, checks=(one,), tree=tree) for at, (tree, one) in enumerate(trees, 1)]
-        return Run(id="r", base_tree="a", iterations=tuple(turns))
+        turns = [
+            Iteration(number=at, turn=CRASH, checks=(one,), tree=state(tree)) for at, (tree, one) in enumerate(trees, 1)
+        ]
+        return Run(id="r", base_tree=Fingerprint.parse("a"), iterations=tuple(turns))
 
     run = failed(("b", RED), ("c", RED), ("d", GREEN), ("d", GREEN), ("d", GREEN))
     assert outcome(run, [stuck_rules.repeated_failures(3)]) is None
@@ -312,7 +320,7 @@ def test_the_next_open_task_is_named() -> None:
     ],
 )
 def test_a_claim_needs_work(turn: Turn, trees: tuple[str | None, str | None], accepted: bool) -> None:
-    run = a_run(Iteration(number=1, turn=turn, tree=trees[1]), base_tree=trees[0])
+    run = a_run(Iteration(number=1, turn=turn, tree=state(trees[1])), base_tree=state(trees[0]))
     assert (not opinions(rules.no_work(1), run)) is accepted
 
 
@@ -373,15 +381,19 @@ def test_an_agent_that_cannot_continue_can_report_that() -> None:
 
 def test_two_turns_of_nothing_but_denials_end_the_run() -> None:
     denied = [
-        Iteration(number=number, turn=Turn(text="I may not.", denials=("Bash", "Edit"), tool_calls=2), tree="same")
+        Iteration(
+            number=number,
+            turn=Turn(text="I may not.", denials=("Bash", "Edit"), tool_calls=2),
+            tree=Fingerprint.parse("same"),
+        )
         for number in (1, 2)
     ]
-    (stop,) = opinions(stuck_rules.not_allowed(), a_run(*denied, base_tree="same"))
+    (stop,) = opinions(stuck_rules.not_allowed(), a_run(*denied, base_tree=Fingerprint.parse("same")))
     assert isinstance(stop, Stop)
     assert stop.outcome is Outcome.FAILED
     assert "may not use Bash, Edit" in stop.reason
-    assert not opinions(stuck_rules.not_allowed(), a_run(denied[0], base_tree="same"))
-    assert not opinions(stuck_rules.not_allowed(), a_run(*denied, base_tree="another"))
+    assert not opinions(stuck_rules.not_allowed(), a_run(denied[0], base_tree=Fingerprint.parse("same")))
+    assert not opinions(stuck_rules.not_allowed(), a_run(*denied, base_tree=Fingerprint.parse("another")))
 
 
 def test_a_problem_that_no_turn_can_fix_ends_the_run() -> None:

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from ralph.core import events as e
-from ralph.core.model import Check, Iteration, PersonNote, Turn, Usage
+from ralph.core.model import Check, Iteration, Outcome, PersonNote, Turn, Usage
 from ralph.core.state import Activity, BacklogSummary, RunSummary, after, decode_summary
 
 STARTED = e.RunStarted(
@@ -62,7 +62,9 @@ def test_a_wait_or_a_pause_is_over_when_the_run_continues(end: e.Event) -> None:
 
 
 def test_the_outcome_is_kept_until_the_run_is_resumed() -> None:
-    finished = e.RunFinished(outcome="budget", reason="spent", iterations=3, cost_usd=1.5, duration_s=60.0, exit_code=1)
+    finished = e.RunFinished(
+        outcome=Outcome.BUDGET, reason="spent", iterations=3, cost_usd=1.5, duration_s=60.0, exit_code=1
+    )
     facts = told(STARTED, finished)
     assert (facts.outcome, facts.finished, facts.cost_usd, facts.exit_code) == ("budget", 3, 1.5, 1)
     again = told(STARTED, finished, replace(STARTED, resumed=True))

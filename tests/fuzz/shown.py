@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from enum import Enum
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -40,6 +41,8 @@ def filled(kind: Any, what: Filling) -> Any:
     if isinstance(kind, type) and issubclass(kind, Struct):
         fields = msgspec.structs.fields(kind)
         return kind(**{field.name: filled(field.type, what) for field in fields})
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return next(iter(kind))
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return filled(inner[0], what)

@@ -10,7 +10,6 @@ import pytest
 from ralph.core.model import FileChange
 from ralph.errors import UserError
 from ralph.git.checkpoints import Checkpoints, changed_files, diff, patch
-from ralph.git.index import tree_of
 from ralph.process.pump import CHUNK
 from ralph.store.folder import RunFolder
 from ralph.verdict.context import Context
@@ -401,7 +400,7 @@ def test_garbage_collection_does_not_remove_checkpoints(repo: Any) -> None:
     (repo.path / "new.txt").unlink()
     repo.git("gc", "-q", "--prune=now")
     assert repo.git("show", f"refs/ralph/{RUN}/1:new.txt") == "kept"
-    assert tree_of(loop.index.tree()) == loop.saved.all()[0].tree
+    assert loop.index.tree().files == loop.saved.all()[0].tree
 
 
 def hidden_by(repo: Any, flag: str) -> None:
@@ -435,7 +434,7 @@ def test_a_rewind_does_not_add_files_outside_a_sparse_checkout(repo: Any) -> Non
     repo.git("sparse-checkout", "set", "--no-cone", "/a.txt")
     loop = Loop(repo)
     tree = loop.index.tree()
-    assert repo.git("rev-parse", f"{tree_of(tree)}:folder/b.txt") == repo.git("rev-parse", "HEAD:folder/b.txt")
+    assert repo.git("rev-parse", f"{tree.files}:folder/b.txt") == repo.git("rev-parse", "HEAD:folder/b.txt")
     repo.write("a.txt", "changed\n")
     repo.write("folder/b.txt", "made all the same\n")
     loop.save()
@@ -490,7 +489,7 @@ def test_a_rewind_applies_filters_only_to_objects_that_a_filter_wrote(repo: Any)
     for number in (1, 0, 2, 3, 0, 2):
         loop.saved.rewind(number, loop.index)
         assert repo.files() == loop.states[number], number
-    assert tree_of(loop.index.tree()) == loop.saved.all()[2].tree, "nothing seems changed"
+    assert loop.index.tree().files == loop.saved.all()[2].tree, "nothing seems changed"
 
 
 def test_the_diff_contains_edits_new_files_and_deletions(repo: Any) -> None:
@@ -499,12 +498,12 @@ def test_the_diff_contains_edits_new_files_and_deletions(repo: Any) -> None:
     repo.write("a.txt", "changed\n")
     repo.write("new.txt", "fresh\n")
     (repo.path / "folder/b.txt").unlink()
-    text = diff(repo.found(), base, index.tree(), 5000)
+    text = diff(repo.found(), base.files, index.tree().files, 5000)
     assert "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+changed\n" in text
     assert "new file mode 100644" in text
     assert "+fresh" in text
     assert "deleted file mode 100644" in text
-    assert diff(repo.found(), base, base, 5000) == ""
+    assert diff(repo.found(), base.files, base.files, 5000) == ""
 
 
 def test_the_diff_includes_commits_of_the_agent(repo: Any) -> None:
@@ -513,7 +512,7 @@ def test_the_diff_includes_commits_of_the_agent(repo: Any) -> None:
     repo.write("a.txt", "committed\n")
     repo.commit()
     repo.write("new.txt", "not committed\n")
-    text = diff(repo.found(), base, index.tree(), 5000)
+    text = diff(repo.found(), base.files, index.tree().files, 5000)
     assert "+committed" in text
     assert "+not committed" in text
 
@@ -522,7 +521,7 @@ def test_a_binary_file_is_one_line(repo: Any) -> None:
     index = repo.index()
     base = index.tree()
     repo.write("image.bin", b"\0\1\2" * 1000)
-    lines = diff(repo.found(), base, index.tree(), 5000).splitlines()
+    lines = diff(repo.found(), base.files, index.tree().files, 5000).splitlines()
     assert lines[-1] == "Binary files /dev/null and b/image.bin differ"
     assert len(lines) <= 4
 
@@ -533,7 +532,7 @@ def test_a_moved_file_is_shown_once(repo: Any) -> None:
     index = repo.index()
     base = index.tree()
     (repo.path / "long.txt").rename(repo.path / "moved.txt")
-    text = diff(repo.found(), base, index.tree(), 5000)
+    text = diff(repo.found(), base.files, index.tree().files, 5000)
     assert "rename to moved.txt" in text
     assert "line 50" not in text
 
@@ -544,15 +543,15 @@ def test_a_huge_diff_is_read_only_up_to_the_limit(repo: Any) -> None:
     for number in range(8):
         repo.write(f"{number}.txt", "0123456789abcde\n" * 100_000)
     now = index.tree()
-    assert 5000 <= len(diff(repo.found(), base, now, 5000)) <= 5000 + CHUNK
-    assert sum(map(len, patch(repo.found(), base, now))) > 8 * 1_600_000
+    assert 5000 <= len(diff(repo.found(), base.files, now.files, 5000)) <= 5000 + CHUNK
+    assert sum(map(len, patch(repo.found(), base.files, now.files))) > 8 * 1_600_000
 
 
 def test_a_huge_file_is_one_line(repo: Any) -> None:
     index = repo.index()
     base = index.tree()
     repo.write("huge.txt", "0123456789abcde\n" * 1_100_000)
-    assert "Binary files /dev/null and b/huge.txt differ" in diff(repo.found(), base, index.tree(), 5000)
+    assert "Binary files /dev/null and b/huge.txt differ" in diff(repo.found(), base.files, index.tree().files, 5000)
 
 
 def test_invalid_utf8_and_cut_characters_in_a_diff_are_replaced(repo: Any) -> None:
@@ -562,7 +561,7 @@ def test_invalid_utf8_and_cut_characters_in_a_diff_are_replaced(repo: Any) -> No
     repo.write("wide.txt", "😀" * 50_000 + "\n")
     now = index.tree()
     for limit in (1, 100, 20_000, 60_000):
-        text = diff(repo.found(), base, now, limit)
+        text = diff(repo.found(), base.files, now.files, limit)
         assert "\ufffd" not in text.partition("wide.txt")[2]
     assert "caf\ufffd and more" in text
 
@@ -573,10 +572,10 @@ def test_diffs_leave_out_caches_and_libraries(repo: Any) -> None:
     repo.write("src/__pycache__/x.pyc", b"\0")
     repo.write("node_modules/left/pad.js", "pad")
     repo.write("src/x.py", "work\n")
-    text = diff(repo.found(), base, index.tree(), 5000)
+    text = diff(repo.found(), base.files, index.tree().files, 5000)
     assert text.count("diff --git") == 1
     assert "src/x.py" in text
-    assert b"pad.js" in b"".join(patch(repo.found(), base, index.tree()))
+    assert b"pad.js" in b"".join(patch(repo.found(), base.files, index.tree().files))
 
 
 def test_diffs_leave_out_run_data(repo: Any) -> None:
@@ -584,7 +583,7 @@ def test_diffs_leave_out_run_data(repo: Any) -> None:
     base = index.tree()
     repo.write(".ralph/runs/1/journal.ndjson", "secret")
     repo.write("a.txt", "changed\n")
-    assert ".ralph" not in diff(repo.found(), base, index.tree(), 5000)
+    assert ".ralph" not in diff(repo.found(), base.files, index.tree().files, 5000)
 
 
 @pytest.mark.parametrize(
@@ -608,7 +607,9 @@ def test_the_users_settings_change_nothing(repo: Any, setting: str) -> None:
     index = repo.index()
     base = index.tree()
     repo.write("é.txt", "one\n")
-    assert "\n--- /dev/null\n+++ b/é.txt\n@@ -0,0 +1 @@\n+one\n" in diff(repo.found(), base, index.tree(), 5000)
+    assert "\n--- /dev/null\n+++ b/é.txt\n@@ -0,0 +1 @@\n+one\n" in diff(
+        repo.found(), base.files, index.tree().files, 5000
+    )
 
 
 def test_a_diff_runs_no_textconv_program(repo: Any) -> None:
@@ -618,7 +619,7 @@ def test_a_diff_runs_no_textconv_program(repo: Any) -> None:
     index = repo.index()
     base = index.tree()
     repo.write("a.txt", "changed\n")
-    assert "-one\n+changed\n" in diff(repo.found(), base, index.tree(), 5000)
+    assert "-one\n+changed\n" in diff(repo.found(), base.files, index.tree().files, 5000)
 
 
 def test_changed_files_are_listed_with_their_line_counts(repo: Any) -> None:
@@ -630,25 +631,25 @@ def test_changed_files_are_listed_with_their_line_counts(repo: Any) -> None:
     (repo.path / "folder/b.txt").unlink()
     (repo.path / "folder/b.txt").symlink_to("elsewhere")
     (repo.path / ".gitignore").unlink()
-    assert changed_files(repo.found(), base, index.tree()) == [
+    assert changed_files(repo.found(), base.files, index.tree().files) == [
         FileChange("D", ".gitignore", 0, 1),
         FileChange("M", "a.txt", 2, 0),
         FileChange("T", "folder/b.txt", 1, 1),
         FileChange("A", "image.bin"),
         FileChange("A", "odd\n\\xff\tname", 2, 0),
     ]
-    assert changed_files(repo.found(), base, base) == []
+    assert changed_files(repo.found(), base.files, base.files) == []
 
 
 def test_a_diff_of_an_unknown_state_is_an_error(repo: Any) -> None:
     with pytest.raises(UserError, match="git diff-tree failed: "):
-        diff(repo.found(), "0" * 40 + ":" + "1" * 40, repo.index().tree(), 5000)
+        diff(repo.found(), "1" * 40, repo.index().tree().files, 5000)
     with pytest.raises(UserError, match="git diff-tree failed: "):
-        changed_files(repo.found(), "1" * 40, repo.index().tree())
+        changed_files(repo.found(), "1" * 40, repo.index().tree().files)
 
 
 def test_diffs_work_in_a_repository_without_a_commit(empty: Any) -> None:
     index = empty.index()
     base = index.tree()
     empty.write("a.txt", "one\n")
-    assert "+one" in diff(empty.found(), base, index.tree(), 5000)
+    assert "+one" in diff(empty.found(), base.files, index.tree().files, 5000)

@@ -13,7 +13,7 @@ from ralph.errors import UserError
 from ralph.git import index
 from ralph.git import index as index_module
 from ralph.git.checkpoints import changed_files, diff
-from ralph.git.index import head_of, is_run_data, parse_status, tree_of, walk_fingerprint
+from ralph.git.index import is_run_data, parse_status, walk_fingerprint
 
 CHANGES: dict[str, Callable[[Any], object]] = {
     "an edit": lambda repo: repo.write("a.txt", "changed\n"),
@@ -102,10 +102,10 @@ def test_a_change_that_is_undone_gives_the_old_fingerprint(busy: Any) -> None:
 
 def test_the_tree_contains_every_file_that_git_does_not_ignore(busy: Any) -> None:
     fingerprint = busy.index().tree()
-    names = busy.git("ls-tree", "-r", "--name-only", tree_of(fingerprint)).splitlines()
+    names = busy.git("ls-tree", "-r", "--name-only", fingerprint.files).splitlines()
     assert names == [".gitignore", "a.txt", "dirty.txt", "folder/b.txt", "link", "new.txt", "staged.txt"]
-    assert busy.git("show", f"{tree_of(fingerprint)}:dirty.txt") == "dirty"
-    assert head_of(fingerprint) == busy.git("rev-parse", "HEAD")
+    assert busy.git("show", f"{fingerprint.files}:dirty.txt") == "dirty"
+    assert fingerprint.head == busy.git("rev-parse", "HEAD")
 
 
 def test_the_users_index_branch_and_files_are_not_changed(busy: Any) -> None:
@@ -124,7 +124,7 @@ def test_an_edit_in_the_same_moment_as_the_users_own_add_is_noticed(repo: Any) -
         repo.write("a.txt", f"{number:03}\n")
         repo.git("add", "a.txt")
         repo.write("a.txt", f"{number:03}"[::-1] + "!")
-        assert repo.git("show", f"{tree_of(repo.index().tree())}:a.txt") == f"{number:03}"[::-1] + "!"
+        assert repo.git("show", f"{repo.index().tree().files}:a.txt") == f"{number:03}"[::-1] + "!"
 
 
 def test_many_edits_in_one_moment_are_all_noticed(repo: Any) -> None:
@@ -165,7 +165,7 @@ def test_files_with_any_name_are_in_the_tree(repo: Any) -> None:
         repo.write(name, b"1")
     first = index.tree()
     listed = subprocess.run(
-        ("git", "-C", repo.path, "ls-tree", "-r", "-z", "--name-only", tree_of(first)), capture_output=True, check=True
+        ("git", "-C", repo.path, "ls-tree", "-r", "-z", "--name-only", first.files), capture_output=True, check=True
     )
     assert {*ODD} < {*listed.stdout.split(b"\0")}
     for name in ODD:
@@ -178,12 +178,12 @@ def test_files_with_any_name_are_in_the_tree(repo: Any) -> None:
 def test_a_repository_without_a_commit_has_a_fingerprint(empty: Any) -> None:
     index = empty.index()
     before = index.tree()
-    assert head_of(before) == ""
+    assert before.head == ""
     empty.write("a.txt")
     after = index.tree()
     assert after != before
     empty.commit()
-    assert tree_of(index.tree()) == tree_of(after)
+    assert index.tree().files == after.files
     assert index.tree() != after
 
 
@@ -201,10 +201,10 @@ def test_a_packed_branch_is_still_checked_out(repo: Any) -> None:
     repo.git("pack-refs", "--all")
     assert repo.index().tree() == before
     repo.git("symbolic-ref", "HEAD", f"refs/heads/{branch[:-1]}")
-    assert head_of(repo.index().tree()) == ""
+    assert repo.index().tree().head == ""
     repo.git("symbolic-ref", "HEAD", f"refs/heads/{branch}")
     commit = repo.commit()
-    assert head_of(repo.index().tree()) == commit != head_of(before)
+    assert repo.index().tree().head == commit != before.head
 
 
 def test_a_linked_worktree_has_its_own_fingerprint(repo: Any, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_with_a_subfolder_as_workspace_the_fingerprint_covers_the_whole_reposito
     before = index.tree()
     repo.write("a.txt", "outside\n")
     assert index.tree() != before
-    assert repo.git("show", f"{tree_of(index.tree())}:a.txt") == "outside"
+    assert repo.git("show", f"{index.tree().files}:a.txt") == "outside"
 
 
 def test_a_home_folder_that_is_a_repository_is_not_read(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ def test_a_home_folder_that_is_a_repository_is_not_read(repo: Any, monkeypatch: 
     assert index.tree() == before
     repo.write("folder/new.txt")
     assert index.tree() != before
-    assert "private" not in repo.git("ls-tree", "-r", "--name-only", tree_of(index.tree()))
+    assert "private" not in repo.git("ls-tree", "-r", "--name-only", index.tree().files)
 
 
 def test_the_fingerprint_works_during_a_merge_with_conflicts(repo: Any) -> None:
@@ -245,7 +245,7 @@ def test_the_fingerprint_works_during_a_merge_with_conflicts(repo: Any) -> None:
     repo.git("merge", "other", check=False)
     index = repo.index()
     before = index.tree()
-    assert "<<<<<<<" in repo.git("show", f"{tree_of(before)}:a.txt")
+    assert "<<<<<<<" in repo.git("show", f"{before.files}:a.txt")
     repo.write("a.txt", "resolved\n")
     assert index.tree() != before
     assert repo.git("status", "--porcelain") == "UU a.txt"
@@ -254,7 +254,7 @@ def test_the_fingerprint_works_during_a_merge_with_conflicts(repo: Any) -> None:
 def test_a_file_added_with_intent_to_add_is_in_the_tree(repo: Any) -> None:
     repo.write("later.txt")
     repo.git("add", "--intent-to-add", "later.txt")
-    assert "later.txt" in repo.git("ls-tree", "-r", "--name-only", tree_of(repo.index().tree()))
+    assert "later.txt" in repo.git("ls-tree", "-r", "--name-only", repo.index().tree().files)
 
 
 @pytest.mark.parametrize("words", [("--split-index",), ("--index-version", "4"), ("--untracked-cache",)])
@@ -265,7 +265,7 @@ def test_every_format_of_the_users_index_works(repo: Any, words: tuple[str, ...]
     repo.git("update-index", *words)
     index = repo.index()
     before = index.tree()
-    assert ".ralph" not in repo.git("ls-tree", "-r", "--name-only", tree_of(before))
+    assert ".ralph" not in repo.git("ls-tree", "-r", "--name-only", before.files)
     repo.write(".ralph/progress.md", "iteration 1")
     assert index.tree() == before
     repo.write("a.txt", "changed\n")
@@ -327,7 +327,7 @@ def test_committed_settings_are_in_the_tree_and_run_data_never_is(repo: Any) -> 
         repo.write(f".ralph/{name}", "changed")
         assert index.tree() != before
         before = index.tree()
-    names = repo.git("ls-tree", "-r", "--name-only", tree_of(before)).splitlines()
+    names = repo.git("ls-tree", "-r", "--name-only", before.files).splitlines()
     assert [name for name in names if ".ralph" in name] == [".ralph/PROMPT.md", ".ralph/settings.json"]
 
 
@@ -389,11 +389,11 @@ def test_an_agent_cannot_redirect_the_fingerprint_to_another_folder(
         repo.git("config", "--worktree", name, value if value == "true" else str(tmp_path / value))
     assert index.tree() == before
     repo.write("new.txt", "here\n")
-    after = tree_of(index.tree())
-    assert [change.path for change in changed_files(index.git, before, after)] == ["new.txt"]
-    assert "+here" in diff(index.git, before, after, 1000)
+    after = index.tree()
+    assert [change.path for change in changed_files(index.git, before.files, after.files)] == ["new.txt"]
+    assert "+here" in diff(index.git, before.files, after.files, 1000)
     repo.write("more.txt", "x" * 4_000_000)  # more than the limit for files that are not in the index
-    names = index.git.run("ls-tree", "-r", "--name-only", tree_of(index.tree())).decode().split()
+    names = index.git.run("ls-tree", "-r", "--name-only", index.tree().files).decode().split()
     assert {"a.txt", "new.txt", "more.txt"} < {*names}
 
 
@@ -435,7 +435,7 @@ def test_the_users_settings_change_nothing(busy: Any, setting: str) -> None:
     busy.write("folder/new.txt")
     after = index.tree()
     assert after != before
-    assert "folder/new.txt" in busy.git("ls-tree", "-r", "--name-only", tree_of(after)).splitlines()
+    assert "folder/new.txt" in busy.git("ls-tree", "-r", "--name-only", after.files).splitlines()
 
 
 def test_changes_inside_a_submodule_and_a_nested_repository_are_noticed(repo: Any, tmp_path: Path) -> None:
@@ -487,14 +487,14 @@ def test_big_new_files_are_reported_and_compared_by_size_and_time(repo: Any, mon
     repo.write("big.bin", b"\0" * 1001)
     big = index.tree()
     assert big == index.tree() != small
-    assert tree_of(big) == tree_of(small)
+    assert big.files == small.files
     assert index.left_out == ("big.bin",)
     repo.write("big.bin", b"\0" * 1002)
     assert index.tree() != big
     repo.write("small.log", "x" * 2000)
     assert index.tree() != big
     assert index.left_out == ("big.bin", "small.log")
-    assert "big.bin" in repo.git("ls-tree", "--name-only", tree_of(index.tree(whole=True))).splitlines()
+    assert "big.bin" in repo.git("ls-tree", "--name-only", index.tree(whole=True).files).splitlines()
     assert index.left_out == ()
 
 
@@ -505,7 +505,7 @@ def test_a_big_committed_file_is_always_in_the_tree(repo: Any, monkeypatch: pyte
     index = repo.index()
     before = index.tree()
     repo.write("big.bin", b"\1" * 2000)
-    assert tree_of(index.tree()) != tree_of(before)
+    assert index.tree().files != before.files
     assert index.left_out == ()
 
 
@@ -526,7 +526,7 @@ def test_deleted_files_free_their_share_of_the_limit(repo: Any, monkeypatch: pyt
     index = repo.index()
     for night in range(3):
         made = [repo.write(f"{night}/{number}.bin", b"\0" * 10) for number in range(count)]
-        tree = tree_of(index.tree())
+        tree = index.tree().files
         assert index.left_out == ()
         assert len(repo.git("ls-tree", "--name-only", f"{tree}:{night}").splitlines()) == count
         for path in made:
@@ -567,7 +567,7 @@ def test_unreadable_files_are_reported_and_the_others_are_in_the_tree(repo: Any)
         repo.write(name)
     before = index.tree()
     assert index.left_out == ("1.bad", "4.bad")
-    names = repo.git("ls-tree", "--name-only", tree_of(before)).splitlines()
+    names = repo.git("ls-tree", "--name-only", before.files).splitlines()
     assert names == [".gitattributes", ".gitignore", "2.txt", "3.txt", "5.txt", "a.txt", "folder"]
     repo.write("4.bad", "another")
     assert index.tree() != before

@@ -10,7 +10,7 @@ import pytest
 from ralph.errors import UserError
 from ralph.git.checkpoints import changed_files, diff
 from ralph.git.client import find_git
-from ralph.git.index import PrivateIndex, head_of, tree_of
+from ralph.git.index import PrivateIndex
 
 Plant = Callable[[Any, str], None]
 
@@ -56,9 +56,9 @@ def test_a_look_runs_no_program_that_the_agent_configured(repo: Any, plant: Plan
     repo.write("a.txt", "another text\n")
     repo.write("new.txt", "new\n")
     after = index.tree()
-    assert tree_of(after) != tree_of(before)
-    assert "another text" in diff(repo.found(), before, after, 5000)
-    assert {one.path for one in changed_files(repo.found(), before, after)} >= {"a.txt", "new.txt"}
+    assert after.files != before.files
+    assert "another text" in diff(repo.found(), before.files, after.files, 5000)
+    assert {one.path for one in changed_files(repo.found(), before.files, after.files)} >= {"a.txt", "new.txt"}
     assert not proof.exists()
 
 
@@ -67,11 +67,11 @@ def test_a_look_ignores_replaced_objects(repo: Any) -> None:
     before = index.tree()
     repo.write("a.txt", "the truth\n")
     after = index.tree()
-    good = repo.git("rev-parse", f"{tree_of(after)}:a.txt")
+    good = repo.git("rev-parse", f"{after.files}:a.txt")
     forged = repo.write("forged", "a forgery\n")
     lie = repo.git("hash-object", "-w", str(forged))
     repo.git("replace", good, lie)
-    said = diff(repo.found(), before, after, 5000)
+    said = diff(repo.found(), before.files, after.files, 5000)
     assert "the truth" in said
     assert "a forgery" not in said
 
@@ -129,4 +129,4 @@ def test_the_checked_out_commit_is_the_one_that_git_reports(repo: Any, before: s
     asked = found.try_run("rev-parse", "--verify", "--quiet", "HEAD")
     commit = "" if asked.code else asked.out.decode().strip()
     assert found.resolve("HEAD") == commit
-    assert head_of(PrivateIndex(found, str(tmp_path / "private")).tree()) == commit
+    assert PrivateIndex(found, str(tmp_path / "private")).tree().head == commit

@@ -3,7 +3,7 @@
 import pytest
 
 from ralph.core import events as e
-from ralph.core.model import Check, Failure, Iteration, Turn, Usage
+from ralph.core.model import Check, Failure, Iteration, Outcome, Turn, Usage
 
 GOAL = "Make the parser accept empty input. All tests must pass; do not change the tests."
 LOG = ".ralph/guardrail_001_make_test.log"
@@ -111,7 +111,7 @@ def third_iteration() -> list[e.Event]:
         e.ScmFinished(3, "push", False, "no remote named origin"),
         e.Converged(3, "COMPLETE"),
         e.RunFinished(
-            outcome="done",
+            outcome=Outcome.DONE,
             reason="the agent said COMPLETE and 2 checks passed",
             iterations=3,
             cost_usd=0.1634,

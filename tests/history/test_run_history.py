@@ -5,7 +5,7 @@ import time
 import pytest
 
 from ralph.core import events as e
-from ralph.core.model import Check, Failure, Iteration, PersonNote, Question, Turn, Usage
+from ralph.core.model import Check, Failure, Fingerprint, Iteration, Outcome, PersonNote, Question, Turn, Usage
 from ralph.history.fold import UNCOUNTED, Fold
 from ralph.history.run_history import RunHistory
 
@@ -18,7 +18,7 @@ STARTED = e.RunStarted(
     checks=("a",),
     claims=("tag:X",),
     gates=("checks",),
-    base_tree="h:t0",
+    base_tree=Fingerprint.parse("h:t0"),
 )
 BEGUN = e.IterationStarted(1, 9, "goal")
 RED, GREEN = Check(name="a", passed=False, exit_code=1, duration=1.0), Check(name="a", passed=True, duration=1.0)
@@ -39,13 +39,15 @@ def iteration(number: int, *checks: Check, **more: object) -> e.IterationFinishe
     turn = Turn(
         text="answer", tool_calls=2, usage=Usage(input_tokens=100, output_tokens=10, cost_usd=0.5), duration=3.0
     )
-    record = Iteration(number=number, turn=turn, checks=checks or (RED,), tree=f"h:t{number}", **more)  # type: ignore[arg-type]
+    record = Iteration(
+        number=number, turn=turn, checks=checks or (RED,), tree=Fingerprint.parse(f"h:t{number}"), **more
+    )  # type: ignore[arg-type]
     return e.IterationFinished(number, record)
 
 
 def finished(outcome: str) -> e.RunFinished:
     return e.RunFinished(
-        outcome=outcome,
+        outcome=Outcome(outcome),
         reason="why",
         iterations=1,
         cost_usd=None,
@@ -145,14 +147,14 @@ def test_cost_and_tokens_of_all_turns_are_added_up() -> None:
 
 
 def test_a_resumed_run_has_the_total_cost_of_its_last_event() -> None:
-    ended = e.RunFinished(outcome="done", reason="why", iterations=7, cost_usd=9.5, duration_s=1.0, exit_code=0)
+    ended = e.RunFinished(outcome=Outcome.DONE, reason="why", iterations=7, cost_usd=9.5, duration_s=1.0, exit_code=0)
     history = told(STARTED, e.IterationStarted(7, 9, "g"), iteration(7), ended)
     assert (history.cost_usd, history.finished) == (9.5, 7)
 
 
 def test_the_trees_before_and_after_each_iteration_are_known() -> None:
     history = told(STARTED, BEGUN, iteration(1), e.IterationStarted(2, 9, "g"), iteration(2))
-    assert history.trees() == {1: ("h:t0", "h:t1"), 2: ("h:t1", "h:t2"), 0: ("h:t0", "h:t2")}
+    assert history.trees() == {1: ("t0", "t1"), 2: ("t1", "t2"), 0: ("t0", "t2")}
 
 
 def test_a_question_has_its_answer() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ralph.cli.init import events_schema, schema_text, settings_schema
 from ralph.core import backlog_events, events
-from ralph.core.model import Iteration, Turn
+from ralph.core.model import Iteration, Outcome, Turn
 from ralph.settings import PRESETS, Settings
 from ralph.settings.load import merge, resolve
 
@@ -110,7 +110,9 @@ SAMPLES: tuple[Any, ...] = (
     events.ToolFinished(id="1", name="Read", ok=True),
     events.TodoUpdated((events.TodoItem("x"),)),
     events.IterationFinished(1, Iteration(number=1, turn=Turn(text="hi"))),
-    events.RunFinished(outcome="done", reason="because", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0),
+    events.RunFinished(
+        outcome=Outcome.DONE, reason="because", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0
+    ),
 )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ralph.core import events as e
-from ralph.core.model import Check, Failure, Iteration, Turn
+from ralph.core.model import Check, Failure, Iteration, Outcome, Turn
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import ASCII, GLYPHS, RESET, TEXT, Style
 from ralph.show.screen import MAX_RATE, make_screen
@@ -331,7 +331,7 @@ def test_the_last_verdict_is_printed_when_the_run_ends() -> None:
         number=1, turn=Turn(text="DONE"), checks=(Check(name="a", passed=True), Check(name="b", passed=True))
     )
     over = e.RunFinished(
-        outcome="done", reason="the agent said DONE", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0
+        outcome=Outcome.DONE, reason="the agent said DONE", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0
     )
     assert told(e.IterationFinished(1, record), over) == ["┃ ✓ done: both checks passed"]
     assert told(

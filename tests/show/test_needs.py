@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from ralph.core import events as e
-from ralph.core.model import Check, Iteration, PersonNote, Question, Turn
+from ralph.core.model import Check, Fingerprint, Iteration, Outcome, PersonNote, Question, Turn
 from ralph.history.fold import Fold
 from ralph.history.run_history import RunHistory
 from ralph.show.needs import Action, needs, next_steps
@@ -46,7 +46,7 @@ def test_a_run_that_ended_unfinished_has_a_command_that_resumes_it(outcome: str,
         told(
             e.IterationFinished(1, record),
             e.RunFinished(
-                outcome=outcome,
+                outcome=Outcome(outcome),
                 reason="why",
                 iterations=1,
                 cost_usd=3.0,
@@ -74,7 +74,7 @@ def test_a_running_run_needs_nothing() -> None:
 
 def test_unverified_work_needs_a_look_and_a_branch_needs_a_merge() -> None:
     finished = e.RunFinished(
-        outcome="done",
+        outcome=Outcome.DONE,
         reason="why",
         iterations=1,
         cost_usd=None,
@@ -85,7 +85,9 @@ def test_unverified_work_needs_a_look_and_a_branch_needs_a_merge() -> None:
     )
     assert [need.commands for need in needs(told(finished))] == ["", "ralph accept r1"]
     assert not needs(
-        told(e.RunFinished(outcome="done", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0))
+        told(
+            e.RunFinished(outcome=Outcome.DONE, reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0)
+        )
     )
 
 
@@ -93,7 +95,7 @@ def test_a_branch_without_changes_needs_nothing() -> None:
     assert not needs(
         told(
             e.RunFinished(
-                outcome="stopped",
+                outcome=Outcome.STOPPED,
                 reason="why",
                 iterations=1,
                 cost_usd=None,
@@ -119,13 +121,13 @@ def test_failed_commits_restored_files_and_warnings_are_needs() -> None:
 
 def ended(outcome: str, **more: object) -> e.RunFinished:
     return e.RunFinished(
-        outcome=outcome, reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0, **more
+        outcome=Outcome(outcome), reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0, **more
     )
 
 
 def test_after_a_run_the_likeliest_next_step_comes_first() -> None:
-    record = Iteration(number=1, turn=Turn(text="x"), tree="t:2")
-    began, worked = replace(STARTED, base_tree="t:1"), e.IterationFinished(1, record)
+    record = Iteration(number=1, turn=Turn(text="x"), tree=Fingerprint.parse("t:2"))
+    began, worked = replace(STARTED, base_tree=Fingerprint.parse("t:1")), e.IterationFinished(1, record)
     done = told(worked, ended("done"), started=began)
     assert [step.verb for step in next_steps(done)] == ["diff", "report"]
     branched = told(worked, ended("done", branch="ralph/x", worktree="/w"), started=began)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ralph.core import events as e
-from ralph.core.model import Check, Failure, Iteration, Turn
+from ralph.core.model import Check, Failure, Iteration, Outcome, Turn
 from ralph.history.fold import Fold
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import TEXT, Style
@@ -33,7 +33,7 @@ REFUSALS = [e.ClaimRejected("X", "checks", f"{name} failed") for name in "abc"]
 
 def finished(outcome: str, iterations: int = 1) -> e.RunFinished:
     return e.RunFinished(
-        outcome=outcome,
+        outcome=Outcome(outcome),
         reason="why",
         iterations=iterations,
         cost_usd=None,

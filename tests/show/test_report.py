@@ -9,7 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core import events as e
-from ralph.core.model import Check, Failure, FileChange, Iteration, PersonNote, Question, Turn, Usage
+from ralph.core.model import (
+    Check,
+    Failure,
+    FileChange,
+    Fingerprint,
+    Iteration,
+    Outcome,
+    PersonNote,
+    Question,
+    Turn,
+    Usage,
+)
 from ralph.history.evidence import Evidence, PatchedFile
 from ralph.history.fold import Fold
 from ralph.history.run_history import RunHistory
@@ -105,7 +116,7 @@ def history_with(text: str) -> RunHistory:
             gates=(text,),
             pid=1,
             version="1",
-            base_tree="h:0",
+            base_tree=Fingerprint.parse("h:0"),
             worktree=text,
             branch=text,
         ),
@@ -116,7 +127,9 @@ def history_with(text: str) -> RunHistory:
         e.AgentFinished(exit_code=0, duration_s=5.0, tool_calls=3, tool_errors=1),
         e.CheckStarted(text),
         e.CheckFinished(name=text, passed=False, exit_code=1, duration_s=1.0, log=text, output=text),
-        e.IterationFinished(1, Iteration(number=1, turn=turn, checks=checks, touched=(text,), tree="h:1")),
+        e.IterationFinished(
+            1, Iteration(number=1, turn=turn, checks=checks, touched=(text,), tree=Fingerprint.parse("h:1"))
+        ),
         e.ClaimRejected(text, text, text),
         e.ScmFinished(1, text, False, text),
         e.Waiting(60.0, text, 9.0),
@@ -128,10 +141,13 @@ def history_with(text: str) -> RunHistory:
         e.AgentStarted(text),
         e.AgentFinished(exit_code=1, duration_s=1.0),
         e.IterationFinished(
-            2, Iteration(number=2, turn=failed, checks=checks, tree="h:2", told=(PersonNote("m", "n" + text),))
+            2,
+            Iteration(
+                number=2, turn=failed, checks=checks, tree=Fingerprint.parse("h:2"), told=(PersonNote("m", "n" + text),)
+            ),
         ),
         e.RunFinished(
-            outcome="exhausted",
+            outcome=Outcome.EXHAUSTED,
             reason=text,
             iterations=2,
             cost_usd=0.25,

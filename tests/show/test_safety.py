@@ -2,6 +2,7 @@
 
 import io
 import re
+from enum import Enum
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 from unittest.mock import patch
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import fields
 
 from ralph.core import events as e
+from ralph.core.model import Outcome
 from ralph.show.screen import Screen, make_screen
 
 LIVE_LINE = re.compile(r"\x1b\[J|\x1b\[\?7[lh]|\x1b\[\d+A|\r")  # erase, no wrapping, up to the first of several rows
@@ -43,6 +45,8 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
     plain = {str: NASTY, int: NUMBERS, float: SECONDS, bool: st.booleans(), type(None): st.none()}
     if kind in plain:
         return plain[kind]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return st.sampled_from(kind)
     if get_origin(kind) is Literal:
         return st.sampled_from(get_args(kind))
     if get_origin(kind) is tuple:
@@ -104,7 +108,7 @@ def test_a_huge_text_is_cut(size: int) -> None:
         e.ClaimRejected(huge, huge, huge),
         e.TodoUpdated((e.TodoItem(huge),) * 1000),
         e.RunFinished(
-            outcome=huge,
+            outcome=Outcome.FAILED,
             reason=huge,
             iterations=1,
             cost_usd=1.0,

@@ -10,7 +10,7 @@ import pyte
 import pytest
 
 from ralph.core import events as e
-from ralph.core.model import Iteration, Turn, Usage
+from ralph.core.model import Fingerprint, Iteration, Outcome, Turn, Usage
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import GLYPHS, Outlet, Style
 from ralph.show.screen import Screen, make_screen
@@ -143,15 +143,17 @@ def test_the_end_shows_the_name_of_the_run_and_the_next_commands() -> None:
             agent="claude",
             workspace="/ws",
             max_iterations=3,
-            base_tree="t:1",
+            base_tree=Fingerprint.parse("t:1"),
             branch="ralph/k3fa",
         )
     )
     for number in (1, 2):
-        screen(e.IterationFinished(number, Iteration(number=number, turn=Turn(text="x"), tree="t:2")))
+        screen(
+            e.IterationFinished(number, Iteration(number=number, turn=Turn(text="x"), tree=Fingerprint.parse("t:2")))
+        )
     screen(
         e.RunFinished(
-            outcome="exhausted",
+            outcome=Outcome.EXHAUSTED,
             reason="2 iterations",
             iterations=2,
             cost_usd=None,
@@ -302,7 +304,7 @@ def test_timestamps_precede_all_lines_but_the_outcome() -> None:
     text = plain(
         e.Notice("one"),
         e.IterationStarted(1, 2, ""),
-        e.RunFinished(outcome="done", reason="x", iterations=0, cost_usd=None, duration_s=1.0, exit_code=0),
+        e.RunFinished(outcome=Outcome.DONE, reason="x", iterations=0, cost_usd=None, duration_s=1.0, exit_code=0),
         timestamps=True,
         clock=lambda: 0.0,
     )
@@ -367,7 +369,9 @@ def test_nothing_follows_the_outcome_that_a_slow_reader_missed() -> None:
         os.write(writer, b"x" * 4096)
         screen(e.AgentText("lost"))
         os.read(reader, 65536)
-        screen(e.RunFinished(outcome="done", reason="x", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0))
+        screen(
+            e.RunFinished(outcome=Outcome.DONE, reason="x", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0)
+        )
         screen.close()
         assert os.read(reader, 65536).decode().splitlines() == [
             "… 1 line skipped: the reader is slow",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.core import events as e
-from ralph.core.model import Check, Iteration, Turn
+from ralph.core.model import Check, Iteration, Outcome, Turn
 from ralph.core.text import plural
 from ralph.history.fold import Fold
 from ralph.history.run_history import RunHistory
@@ -159,7 +159,7 @@ def ended(event: e.RunFinished, failing: list[str] | None = None) -> RunHistory:
 
 def finished(outcome: str = "done", reason: str = "the agent said DONE", **more: object) -> e.RunFinished:
     facts: dict[str, object] = {"iterations": 3, "cost_usd": 0.42, "duration_s": 72.0, "exit_code": 0} | more
-    return e.RunFinished(outcome=outcome, reason=reason, **facts)  # type: ignore[arg-type]
+    return e.RunFinished(outcome=Outcome(outcome), reason=reason, **facts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

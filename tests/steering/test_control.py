@@ -9,6 +9,7 @@ import pytest
 
 from ralph.actions import control
 from ralph.core import events as e
+from ralph.core.model import Outcome
 from ralph.errors import UserError
 from ralph.store.folder import RunFolder
 from ralph.store.mailbox import Mailbox
@@ -82,7 +83,7 @@ def test_a_child_run_refuses_notes_from_the_command_and_the_tui(
 def test_an_action_checks_the_current_state_of_the_run(run: OnRecord, outcome: str, why: str) -> None:
     seen = run.listed
     run.registration(
-        e.RunFinished(outcome=outcome, reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0)
+        e.RunFinished(outcome=Outcome(outcome), reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0)
     )
     act: Callable[[Listed], Any] = control.stop if outcome == "exhausted" else lambda run: control.tell(run, "x", {})
     with pytest.raises(control.Objected, match=why):

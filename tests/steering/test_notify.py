@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ralph.core import events as e
+from ralph.core.model import Outcome
 from ralph.history.run_history import RunHistory
 from ralph.show import notify
 from ralph.show.notify import Notification, Notifier, argv_for, message_about
@@ -21,22 +22,31 @@ WRITES = 'echo "$RALPH_EVENT|$RALPH_TITLE|$(cat)" >> heard'
 @pytest.mark.parametrize(
     ("event", "kind"),
     [
-        (e.RunFinished(outcome="done", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0), "done"),
         (
-            e.RunFinished(outcome="stopped", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0),
+            e.RunFinished(outcome=Outcome.DONE, reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0),
             "done",
         ),
         (
-            e.RunFinished(outcome="budget", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=1),
-            "failed",
+            e.RunFinished(
+                outcome=Outcome.STOPPED, reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0
+            ),
+            "done",
         ),
         (
-            e.RunFinished(outcome="fatal", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=2),
+            e.RunFinished(
+                outcome=Outcome.BUDGET, reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=1
+            ),
             "failed",
         ),
         (
             e.RunFinished(
-                outcome="interrupted", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=130
+                outcome=Outcome.FATAL, reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=2
+            ),
+            "failed",
+        ),
+        (
+            e.RunFinished(
+                outcome=Outcome.INTERRUPTED, reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=130
             ),
             None,
         ),

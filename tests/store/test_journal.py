@@ -7,12 +7,15 @@ import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.model import Check, Failure, Iteration, Outcome, Run, Stop, Turn, Usage
+from ralph.core.model import Check, Failure, Fingerprint, HandOver, Iteration, Outcome, Run, Stop, Turn, Usage
+from ralph.core.proof import Proof
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
 from ralph.loop import Parts, judge, run_loop
@@ -24,7 +27,12 @@ from ralph.testing import FakeWorkspace, ScriptedAgent
 
 KEY = "sk-ant-api03-" + "aB3dE6gH" * 6
 STARTED = events.RunStarted(
-    goal="goal", preset="guardrails", agent="fake", workspace="/work", max_iterations=9, base_tree="head:tree"
+    goal="goal",
+    preset="guardrails",
+    agent="fake",
+    workspace="/work",
+    max_iterations=9,
+    base_tree=Fingerprint.parse("head:tree"),
 )
 
 texts = st.text(max_size=40)
@@ -294,7 +302,9 @@ def test_an_interrupted_turn_and_a_wait_count_as_far_as_known(fresh, monkeypatch
     assert load_run(path).elapsed == pytest.approx(7 + 30)
     journal = Journal(path).open()
     Writer("r", [journal])(
-        events.RunFinished(outcome="exhausted", reason="", iterations=0, cost_usd=None, duration_s=41.5, exit_code=1)
+        events.RunFinished(
+            outcome=Outcome.EXHAUSTED, reason="", iterations=0, cost_usd=None, duration_s=41.5, exit_code=1
+        )
     )
     journal.close()
     assert load_run(path).elapsed == 41.5, "the run's own word counts"
@@ -316,9 +326,9 @@ def finished(number: int) -> events.IterationFinished:
     return events.IterationFinished(number, Iteration(number=number, turn=Turn(text="x")))
 
 
-END = events.RunFinished(outcome="exhausted", reason="", iterations=1, cost_usd=None, duration_s=1.0, exit_code=1)
+END = events.RunFinished(outcome=Outcome.EXHAUSTED, reason="", iterations=1, cost_usd=None, duration_s=1.0, exit_code=1)
 INTERRUPTED = events.RunFinished(
-    outcome=Outcome.INTERRUPTED.value, reason="", iterations=1, cost_usd=None, duration_s=1.0, exit_code=130
+    outcome=Outcome.INTERRUPTED, reason="", iterations=1, cost_usd=None, duration_s=1.0, exit_code=130
 )
 
 
@@ -456,3 +466,28 @@ def test_the_time_to_read_a_journal_is_linear(tmp_path: Path) -> None:
         return time.thread_time() - began
 
     assert min(seconds(6_000) / seconds(600) for _ in range(2)) < 20
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("head:files", Fingerprint("head", "files")),
+        ("head:files:rest", Fingerprint("head", "files", "rest")),
+        (f"{'0' * 40}:files", Fingerprint("", "files")),
+        ("digest", Fingerprint(rest="digest")),
+    ],
+    ids=["in git", "with big files", "without a commit", "without git"],
+)
+def test_a_journal_with_fingerprints_as_texts_can_be_read(tmp_path: Path, written: str, read: Fingerprint) -> None:
+    path, state = tmp_path / "journal.ndjson", Fingerprint("a", "b")
+    hand_over = HandOver(after=1, agent="x", to="y", start=1, tree=state)
+    lines: list[bytes] = []
+    Writer("r", [lines.append])(
+        replace(STARTED, base_tree=state),
+        events.IterationFinished(1, Iteration(number=1, turn=Turn(text="hi"), tree=state)),
+        events.HandedOver(hand_over),
+        events.ProofFinished(1, Proof(verdict="red"), state),
+    )
+    path.write_bytes(b"".join(lines).replace(msgspec.json.encode(state), msgspec.json.encode(written)))
+    run = load_run(path).run
+    assert (run.base_tree, run.iterations[0].tree, run.hand_overs[0].tree) == (read, read, read)

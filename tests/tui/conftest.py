@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from ralph.core import events as e
-from ralph.core.model import Check, Iteration, Turn, Usage
+from ralph.core.model import Check, Iteration, Outcome, Turn, Usage
 from ralph.show.outlet import GLYPHS, Style
 from ralph.store.folder import RunFolder, prepare
 from ralph.store.journal import Journal
@@ -72,7 +72,9 @@ class Recorded:
     def finish(self, outcome: str = "done", reason: str = "the agent said COMPLETE and 2 checks passed") -> None:
         code = {"done": 0, "interrupted": 130}.get(outcome, 1)
         self.tell(
-            e.RunFinished(outcome=outcome, reason=reason, iterations=2, cost_usd=0.25, duration_s=65.0, exit_code=code)
+            e.RunFinished(
+                outcome=Outcome(outcome), reason=reason, iterations=2, cost_usd=0.25, duration_s=65.0, exit_code=code
+            )
         )
 
     def close(self) -> None:

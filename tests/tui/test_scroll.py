@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from ralph.core import events as e
+from ralph.core.model import Outcome
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import GLYPHS, Style
 from ralph.tui.tui_state import ShownRun, TuiState, stream_lines
 
 FINISHED = e.RunFinished(
-    outcome="done", reason="2 checks passed", iterations=2, cost_usd=None, duration_s=4.0, exit_code=0
+    outcome=Outcome.DONE, reason="2 checks passed", iterations=2, cost_usd=None, duration_s=4.0, exit_code=0
 )
 
 

@@ -14,7 +14,7 @@ from ralph.backlog.ledger import BacklogRegistration, JournalLedger
 from ralph.core import backlog_events
 from ralph.core import events as e
 from ralph.core.backlog import BacklogTask, GateVerdict
-from ralph.core.model import Check, Iteration, PersonNote, Turn, Usage
+from ralph.core.model import Check, Fingerprint, Iteration, Outcome, PersonNote, Turn, Usage
 from ralph.core.secrets import Redactor
 from ralph.store.folder import RunFolder, prepare
 from ralph.store.journal import Journal
@@ -43,7 +43,7 @@ class Scene:
         limits: Mapping[str, float] | None = None,
         work: str = "",
         backlog_task: str = "",
-        base_tree: str | None = None,
+        base_tree: Fingerprint | None = None,
     ) -> None:
         workspace.mkdir(parents=True, exist_ok=True)
         self.id, self.workspace, self.checks = run_id, workspace, checks
@@ -78,7 +78,9 @@ class Scene:
         self._registration(*self._writer(*events))
         self._registration.tick()
 
-    def iterate(self, number: int, *passed: bool, cost: float = 0.11, tree: str | None = None, said: str = "") -> None:
+    def iterate(
+        self, number: int, *passed: bool, cost: float = 0.11, tree: Fingerprint | None = None, said: str = ""
+    ) -> None:
         """Record a whole iteration: a few tools, the checks, and the result."""
         self.begin(number)
         self.tell(
@@ -126,7 +128,13 @@ class Scene:
         code = {"done": 0, "stopped": 0, "interrupted": 130, "fatal": 2}.get(outcome, 1)
         self.tell(
             e.RunFinished(
-                outcome=outcome, reason=reason, iterations=2, cost_usd=0.84, duration_s=1265.0, exit_code=code, **more
+                outcome=Outcome(outcome),
+                reason=reason,
+                iterations=2,
+                cost_usd=0.84,
+                duration_s=1265.0,
+                exit_code=code,
+                **more,
             )
         )  # type: ignore[arg-type]
         self.close()

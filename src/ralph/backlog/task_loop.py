@@ -18,7 +18,7 @@ from ralph.backlog.task_worktrees import TAKEN, Publisher, Taken
 from ralph.core import events
 from ralph.core.backlog import FailedCheck, TaskResult
 from ralph.core.check_counts import count_failures
-from ralph.core.model import Check, Iteration, Note, Outcome, Run, Snapshot, Stop
+from ralph.core.model import Check, Fingerprint, Iteration, Note, Outcome, Run, Snapshot, Stop
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.git import merging, worktrees
@@ -124,10 +124,10 @@ class RedWorkspace:
     def guard(self) -> tuple[str, ...]:
         return self._workspace.guard()
 
-    def tree(self, number: int) -> str | None:
+    def tree(self, number: int) -> Fingerprint | None:
         return self._workspace.tree(number)
 
-    def restore(self, iteration: Iteration) -> tuple[str, str] | None:
+    def restore(self, iteration: Iteration) -> tuple[Fingerprint, str] | None:
         return self._workspace.restore(iteration)
 
     def check(self, number: int) -> tuple[Check, ...] | None:

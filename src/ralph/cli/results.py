@@ -26,7 +26,6 @@ from ralph.core.text import listed, nickname, one_line, plural
 from ralph.errors import UserError, complain
 from ralph.git.checkpoints import Checkpoints, changed_files, patch
 from ralph.git.client import Git
-from ralph.git.index import tree_of
 from ralph.history.backlog_history import merged_range
 from ralph.history.evidence import evidence_of, lines_in
 from ralph.history.feed import history_now, history_of, home_repository, repository_with_checkpoints
@@ -110,7 +109,7 @@ def diff(values: Values, words: list[str]) -> int:
     patch for `git apply`."""
     run, number = run_and_number(values, words)
     repository, before, after = changed_range(run, number)
-    if tree_of(before) == tree_of(after):
+    if before == after:
         print("no changes", file=sys.stderr)
     elif values.get("stat"):
         for change in changed_files(repository, before, after):

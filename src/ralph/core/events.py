@@ -6,7 +6,20 @@ from typing import Protocol, get_args
 from msgspec import Struct
 
 from ralph.core.measuring import Comparison, Start
-from ralph.core.model import Check, HandOver, Iteration, Outcome, PersonNote, Question, Refusal, Run, Stop, Turn, Usage
+from ralph.core.model import (
+    Check,
+    Fingerprint,
+    HandOver,
+    Iteration,
+    Outcome,
+    PersonNote,
+    Question,
+    Refusal,
+    Run,
+    Stop,
+    Turn,
+    Usage,
+)
 from ralph.core.proof import Proof
 
 # Structs of which there may be very many have gc=False: they contain no cycles, and are created faster.
@@ -25,7 +38,7 @@ class RunStarted(Struct, frozen=True, omit_defaults=True, kw_only=True):
     gates: tuple[str, ...] = ()
     pid: int = 0
     version: str = ""
-    base_tree: str | None = None
+    base_tree: Fingerprint | None = None
     worktree: str = ""
     branch: str = ""
     copies: str = ""  # how commands see the worktree: in-place, plain
@@ -278,7 +291,7 @@ class ProofFinished(Struct, frozen=True, omit_defaults=True):
 
     iteration: int
     proof: Proof
-    tree: str | None = None
+    tree: Fingerprint | None = None
 
 
 class ProofAsked(Struct, frozen=True):
@@ -328,7 +341,7 @@ class RunFinished(Struct, frozen=True, omit_defaults=False, kw_only=True):
     whatever else requested the end.
     """
 
-    outcome: str
+    outcome: Outcome
     reason: str
     iterations: int
     cost_usd: float | None
@@ -397,7 +410,7 @@ def closing_events(run: Run, stop: Stop, elapsed: float, cap: int = 0, verified:
     elif stop.outcome is Outcome.EXHAUSTED:
         told.append(Exhausted(last, cap))
     finished = RunFinished(
-        outcome=stop.outcome.value,
+        outcome=stop.outcome,
         reason=stop.reason,
         interrupted_by=stop.interrupted_by,
         iterations=last,

@@ -225,6 +225,26 @@ class Snapshot(Struct, frozen=True, omit_defaults=True, kw_only=True):
     hook_output: str = ""
 
 
+_NO_COMMIT = "0" * 40  # in old journals, the head of a repository without a commit
+
+
+class Fingerprint(Struct, frozen=True, omit_defaults=True):
+    """A state of the workspace."""
+
+    head: str = ""
+    """The commit that is checked out; empty before the first one."""
+    files: str = ""
+    """The git tree of the files; empty without git."""
+    rest: str = ""
+    """A hash of what the tree leaves out: big files, nested repositories, or without git all files."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Fingerprint":
+        """Read `HEAD:files[:rest]`, or `rest` alone: as journals had it at first."""
+        head, *parts = text.split(":", 2)
+        return cls("" if head == _NO_COMMIT else head, *parts) if parts else cls(rest=text)
+
+
 class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One agent turn, its checks, and the state of the workspace after it. Numbered from 1.
 
@@ -238,7 +258,7 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
     checks: tuple[Check, ...] = ()
     reviews: tuple[Review, ...] = ()
     exams: tuple[Exam, ...] = ()
-    tree: str | None = None
+    tree: Fingerprint | None = None
     touched: tuple[str, ...] = ()
     checked: bool = True
     told: tuple[PersonNote, ...] = ()
@@ -293,7 +313,7 @@ class HandOver(Struct, frozen=True, omit_defaults=True, kw_only=True):
     to: str
     reason: str = ""
     start: int | None = None
-    tree: str | None = None
+    tree: Fingerprint | None = None
     kept_as: str = ""
 
 
@@ -309,7 +329,7 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     id: str
     goal: str = ""
-    base_tree: str | None = None
+    base_tree: Fingerprint | None = None
     baseline: tuple[Check, ...] | None = None
     start: Start | None = None
     iterations: tuple[Iteration, ...] = ()
@@ -372,7 +392,7 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
             return False
         return tree_files(last.tree) == tree_files(self.tree_before(last.number)) and self.was_red
 
-    def tree_before(self, number: int) -> str | None:
+    def tree_before(self, number: int) -> Fingerprint | None:
         """The workspace's fingerprint before iteration `number`."""
         for hand_over in self.hand_overs:
             if hand_over.after == number - 1 and hand_over.start:
@@ -401,10 +421,9 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return replace(self, spent=self.spent.plus(usage))
 
 
-def tree_files(tree: str | None) -> str:
-    """Return the part of a fingerprint `HEAD:files` that identifies the files."""
-    head, _, files = (tree or "").partition(":")
-    return files or head
+def tree_files(tree: Fingerprint | None) -> tuple[str, str] | None:
+    """Return the part of a fingerprint that identifies the files: a commit alone doesn't change it."""
+    return (tree.files, tree.rest) if tree else None
 
 
 def still_limited(turns: Iterable[Turn], iteration: Iteration) -> tuple[Turn, ...]:

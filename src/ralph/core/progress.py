@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.check_counts import FailureCount, count_failures
-from ralph.core.model import Check, Iteration, Run, Turn, tree_files
+from ralph.core.model import Check, Fingerprint, Iteration, Run, Turn, tree_files
 from ralph.core.text import one_line, plural
 
 Gain = Literal["", "checks", "tasks", "failures", "output"]
@@ -40,7 +40,7 @@ class ProgressStep(Struct, frozen=True, kw_only=True):
     number: int
     checks: tuple[MeasuredCheck, ...] = ()
     tasks_done: int = 0
-    tree: str = ""
+    tree: tuple[str, str] | None = None
     checked: bool = True  # the checks were run
     counted: bool = True
     passing: int = 0
@@ -58,7 +58,7 @@ def is_measurable(run: Run) -> bool:
     return run.seen.tasks is not None or any(i.checks or i.tasks_done is not None for i in run.iterations)
 
 
-def measure(iteration: Iteration, before: str | None) -> ProgressStep:
+def measure(iteration: Iteration, before: Fingerprint | None) -> ProgressStep:
     """Return the facts of an iteration, without its progress; `before` is the tree that it began with.
 
     Failed turns aren't counted, nor are iterations with green checks that change files.
@@ -187,7 +187,7 @@ def describe_standstill(run: Run, iterations: int) -> str:
 def _flaky_greens(measured: Sequence[ProgressStep]) -> set[tuple[str, int]]:
     """Return the checks that passed and later failed with the same files, each with the number of the iteration that it
     passed in."""
-    red_later: set[tuple[str, str]] = set()
+    red_later: set[tuple[str, tuple[str, str]]] = set()
     flaky = set()
     for one in reversed(measured):
         for check in one.checks:

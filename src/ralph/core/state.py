@@ -184,7 +184,7 @@ _FROM_START = (
     *("pid", "agent", "preset", "workspace", "worktree", "branch", "task", "work", "backlog_task"),
     *("max_iterations", "rights", "version"),
 )
-_FROM_END = ("outcome", "interrupted_by", "verified", "untouched", "cost_usd", "exit_code")
+_FROM_END = ("interrupted_by", "verified", "untouched", "cost_usd", "exit_code")
 _NOT_ENDED = {"waits": "", "paused": "", "outcome": "", "reason": "", "interrupted_by": "", "exit_code": None}
 
 
@@ -224,6 +224,7 @@ def after(facts: Facts, event: e.Event, at: float) -> Facts:
             return replace(
                 facts,
                 **known,
+                outcome=event.outcome.value,
                 reason=one_line(event.reason, REASON_SHOWN),
                 finished=event.iterations,
                 seconds=event.duration_s,

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from ralph.core.model import FileChange
+from ralph.core.model import FileChange, Fingerprint
 from ralph.core.proof import GIT_ATTRIBUTES
 from ralph.core.text import listed, one_line
 from ralph.errors import UserError
 from ralph.files import temporary_folder, write_file
 from ralph.git.client import Git, GitError, GitResult, git_error, look_at_objects
-from ralph.git.index import CACHES, LIBRARIES, PrivateIndex, display_path, files_below, head_of, tree_of
+from ralph.git.index import CACHES, LIBRARIES, PrivateIndex, display_path, files_below
 from ralph.git.locks import update_refs
 
 UNSAVED_TRAILER, MAX_UNSAVED = "Not-saved", 1000  # names in the message of a checkpoint
@@ -45,9 +45,9 @@ class Checkpoints:
     def __init__(self, git: Git, run_id: str) -> None:
         self.git = git
         self.run_id = run_id
-        self._last: tuple[str, str] | None = None  # fingerprint and commit of the latest checkpoint made by this object
+        self._last: tuple[Fingerprint, str] | None = None  # of the latest checkpoint made by this object
 
-    def save(self, number: int, fingerprint: str, unsaved: Sequence[str] = ()) -> str:
+    def save(self, number: int, fingerprint: Fingerprint, unsaved: Sequence[str] = ()) -> str:
         """Save the state with this fingerprint as checkpoint `number`; an unchanged state gets the same commit again.
 
         The commit's message names the files that are not in it, `unsaved`.
@@ -59,7 +59,7 @@ class Checkpoints:
         self._last = (fingerprint, commit)
         return commit
 
-    def save_resumed(self, fingerprint: str, number: int) -> str:
+    def save_resumed(self, fingerprint: Fingerprint, number: int) -> str:
         """Save the state in which a run resumes after iteration `number`, unless a checkpoint already has it. Return
         the commit with this state.
 
@@ -69,7 +69,7 @@ class Checkpoints:
         saved = self.all()
         if str(number) not in {checkpoint.name for checkpoint in saved}:
             return self.save(number, fingerprint)
-        if same := next((checkpoint for checkpoint in saved if checkpoint.tree == tree_of(fingerprint)), None):
+        if same := next((checkpoint for checkpoint in saved if checkpoint.tree == fingerprint.files), None):
             return same.commit
         commit = self._commit(fingerprint, f"run {self.run_id} resumes")
         self._point(RESUMED, commit)
@@ -118,7 +118,7 @@ class Checkpoints:
         nested = index.nested
         kept_as = self._keep(now)
         try:
-            index.check_out(tree_of(now), target.tree)
+            index.check_out(now.files, target.tree)
             if cleaned := self._find_cleaned(changed, index):
                 index.smudge(cleaned)
         except GitError as error:
@@ -166,12 +166,12 @@ class Checkpoints:
                 raise _nested_repository(path)
             yield os.path.join(path, below)
 
-    def _changes(self, now: str, target: Saved) -> dict[bytes, bytes]:
+    def _changes(self, now: Fingerprint, target: Saved) -> dict[bytes, bytes]:
         """Return the paths that will change, each with the object that will be its content; b"" if it won't be a file.
 
         A submodule in the place of a file is an error: git would remove it completely.
         """
-        out = self.git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", tree_of(now), target.tree)
+        out = self.git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", now.files, target.tree)
         *parts, _ = out.split(b"\0")
         changes: dict[bytes, bytes] = {}
         for row, path in zip(parts[::2], parts[1::2], strict=True):
@@ -181,26 +181,26 @@ class Checkpoints:
             changes[path] = name if mode.startswith(b"100") else b""
         return changes
 
-    def _keep(self, fingerprint: str) -> str:
+    def _keep(self, fingerprint: Fingerprint) -> str:
         """Return a ref that keeps this state: a checkpoint that equals it, or a new one."""
         saved = self.all()
-        same = next((one for one in saved if one.tree == tree_of(fingerprint)), None)
+        same = next((one for one in saved if one.tree == fingerprint.files), None)
         if same:
             return f"refs/ralph/{self.run_id}/{same.name}"
         count = sum(not one.name.isdigit() for one in saved)
         commit = self._commit(fingerprint, f"before a rewind of run {self.run_id}")
         return self._point(f"{BEFORE_REWIND}{count + 1}", commit)
 
-    def _commit(self, fingerprint: str, message: str, first: bool = False) -> str:
-        head = head_of(fingerprint)
-        known, parent = self._last or ("", "")
-        if known and (tree_of(known), head_of(known)) == (tree_of(fingerprint), head):
+    def _commit(self, fingerprint: Fingerprint, message: str, first: bool = False) -> str:
+        head = fingerprint.head
+        known, parent = self._last or (Fingerprint(), "")
+        if parent and (known.files, known.head) == (fingerprint.files, head):
             return parent
         if not parent and not first:
             parent = next((one.commit for one in reversed(self.all()) if one.name.isdigit()), "")
         # HEAD as a parent keeps the agent's own commits alive, even those that it drops later.
-        parents = [one for one in (parent, head if head != head_of(known) else "") if one]
-        return self.git.commit_tree(tree_of(fingerprint), parents, message)
+        parents = [one for one in (parent, head if head != known.head else "") if one]
+        return self.git.commit_tree(fingerprint.files, parents, message)
 
     def _point(self, name: str, commit: str) -> str:
         ref = f"refs/ralph/{self.run_id}/{name}"
@@ -253,8 +253,8 @@ def diff(git: Git, base: str, now: str, limit: int) -> str:
 
 def patch(git: Git, base: str, now: str, without: tuple[str, ...] = ()) -> Iterator[bytes]:
     """Yield the whole patch in pieces. Git is stopped if the caller stops reading."""
-    args = (*PATCH, tree_of(base), tree_of(now), "--", ":(top)", *without)
-    with look_at_objects(git, tree_of(base)) as look, look.stream(*args) as process:
+    args = (*PATCH, base, now, "--", ":(top)", *without)
+    with look_at_objects(git, base) as look, look.stream(*args) as process:
         while chunk := process.read():
             yield chunk
     if process.code > 0:
@@ -263,32 +263,32 @@ def patch(git: Git, base: str, now: str, without: tuple[str, ...] = ()) -> Itera
 
 def diff_without_context(git: Git, base: str, now: str) -> str:
     """Return the patch without unchanged lines around the changes. Each hunk names the function it is in."""
-    with look_at_objects(git, tree_of(base)) as look, temporary_folder() as folder:
+    with look_at_objects(git, base) as look, temporary_folder() as folder:
         attributes = f"{folder}/attributes"
         write_file(attributes, GIT_ATTRIBUTES.encode())
         pinned = ("-c", f"core.attributesFile={attributes}", "-c", "core.quotePath=false", *PATCH, "-U0")
-        out = look.run(*pinned, tree_of(base), tree_of(now), "--", ":(top)", *GENERATED)
+        out = look.run(*pinned, base, now, "--", ":(top)", *GENERATED)
         return out.decode("utf-8", "surrogateescape")
 
 
 def changed_files(git: Git, base: str, now: str) -> list[FileChange]:
     """Return every file that differs between `base` and `now`; a moved file counts as deleted and added."""
-    args = (*DIFFED, "-z", "--raw", "--numstat", "--no-renames", tree_of(base), tree_of(now), "--")
-    with look_at_objects(git, tree_of(base)) as look:
+    args = (*DIFFED, "-z", "--raw", "--numstat", "--no-renames", base, now, "--")
+    with look_at_objects(git, base) as look:
         return _parse_changes(look.run(*args))
 
 
 def changed_paths(git: Git, base: str, now: str) -> list[bytes]:
     """Return the paths that differ between `base` and `now`, or all paths if `base` is empty."""
-    command = (*DIFFED, "--no-renames", tree_of(base)) if base else ("ls-tree", "-r", "--full-tree")
-    with look_at_objects(git, tree_of(now)) as look:
-        return look.run(*command, "-z", "--name-only", tree_of(now)).split(b"\0")[:-1]
+    command = (*DIFFED, "--no-renames", base) if base else ("ls-tree", "-r", "--full-tree")
+    with look_at_objects(git, now) as look:
+        return look.run(*command, "-z", "--name-only", now).split(b"\0")[:-1]
 
 
 def changes_between(git: Git, pairs: Sequence[Pair]) -> dict[Pair, list[FileChange]]:
     """Return what differs between the two states of each pair; empty if git no longer has one of the trees."""
-    trees, parts = _diff_pairs(git, pairs, *DIFFED, "-z", "--raw", "--numstat", "--no-renames")
-    return {pair: _parse_changes(parts.get(both, b"")) for pair, both in trees.items()}
+    parts = _diff_pairs(git, pairs, *DIFFED, "-z", "--raw", "--numstat", "--no-renames")
+    return {pair: _parse_changes(part) for pair, part in parts.items()}
 
 
 def patches_between(git: Git, pairs: Sequence[Pair], limit: int) -> dict[Pair, tuple[bytes, bool]]:
@@ -296,8 +296,7 @@ def patches_between(git: Git, pairs: Sequence[Pair], limit: int) -> dict[Pair, t
 
     The result is empty if git no longer has one of the trees.
     """
-    trees, parts = _diff_pairs(git, pairs, *PATCH)
-    texts = {pair: parts.get(both, b"") for pair, both in trees.items()}
+    texts = _diff_pairs(git, pairs, *PATCH)
     ends = {pair: text.rfind(b"\n", 0, limit) + 1 if len(text) > limit else len(text) for pair, text in texts.items()}
     return {pair: (text[: ends[pair]], ends[pair] < len(text)) for pair, text in texts.items()}
 
@@ -305,16 +304,15 @@ def patches_between(git: Git, pairs: Sequence[Pair], limit: int) -> dict[Pair, t
 _HEADER = re.compile(rb"(?:^|\0)([0-9a-f]{40,64}) ([0-9a-f]{40,64})\n", re.MULTILINE)
 
 
-def _diff_pairs(git: Git, pairs: Sequence[Pair], *args: str) -> tuple[dict[Pair, Pair], dict[Pair, bytes]]:
+def _diff_pairs(git: Git, pairs: Sequence[Pair], *args: str) -> dict[Pair, bytes]:
     """Run one `git diff-tree` for all pairs: a run has many iterations.
 
-    Return the trees of each pair, and what git printed for each pair of trees that differ. Both are empty if git no
-    longer has one of the trees.
+    Return what git printed for each pair; nothing at all if git no longer has one of the trees.
     """
-    trees = {pair: (tree_of(pair[0]), tree_of(pair[1])) for pair in pairs}
-    differing = sorted({both for both in trees.values() if both[0] != both[1]})
+    same = dict.fromkeys(pairs, b"")
+    differing = sorted({pair for pair in pairs if pair[0] != pair[1]})
     if not differing:
-        return trees, {}
+        return same
     stdin = "".join(f"{base} {now}\n" for base, now in differing).encode()
     output = bytearray()
     try:
@@ -325,10 +323,8 @@ def _diff_pairs(git: Git, pairs: Sequence[Pair], *args: str) -> tuple[dict[Pair,
             while len(output) < MAX_PATCHES and (chunk := process.read()):
                 output += chunk
     except GitError:
-        return {}, {}
-    if process.code > 0:
-        return {}, {}
-    return trees, _split_pairs(bytes(output))
+        return {}
+    return {} if process.code > 0 else same | _split_pairs(bytes(output))
 
 
 def _split_pairs(output: bytes) -> dict[Pair, bytes]:

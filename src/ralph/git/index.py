@@ -16,6 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ralph.core.model import Fingerprint
 from ralph.core.secrets import Redactor, secret_values
 from ralph.files import add_to_file, read_given, temporary_folder, write_file
 from ralph.git.client import Git, GitError, PrivateGitFolder, git_error
@@ -25,7 +26,6 @@ from ralph.store.folder import report_write_errors
 BIG_FILE = 50_000_000  # bytes; larger new files are not saved
 MAX_NEW_FILES = 1_000_000_000  # bytes of new files that are saved, all together
 MAX_UNREADABLE = 20  # files
-NO_COMMIT = "0" * 40
 ADDED = "added"  # file in the private folder that lists the trees of the user's index at each start of the run
 MAX_INDEX = 1 << 30  # bytes; the index of a million files has a tenth of it
 GITLINK = b"160000"  # the file mode of a submodule
@@ -90,8 +90,8 @@ class PrivateIndex:
         rows = [row for tree in trees for row in self.git.try_run(*args, tree, "--", *names).out.split(b"\0") if row]
         return {(path, about.split()[2]) for about, _, path in (row.partition(b"\t") for row in rows)}
 
-    def tree(self, whole: bool = False) -> str:
-        """Return a fingerprint `HEAD:tree[:rest]` that changes with HEAD and with any file's content, mode or name.
+    def tree(self, whole: bool = False) -> Fingerprint:
+        """Return a fingerprint that changes with HEAD and with any file's content, mode or name.
 
         Big new files are in the tree only if `whole`, unreadable files never; `left_out` names the missing files.
         `rest` is a hash of their sizes and times, and of the files in nested repositories.
@@ -106,8 +106,7 @@ class PrivateIndex:
         left_out = sorted({*seen.new} - {*kept} | {*unreadable})
         self.left_out = tuple(display_path(path) for path in left_out)
         self.nested = tuple(display_path(path) for path in seen.nested)
-        rest = self._digest(left_out, seen.nested)
-        return f"{seen.head or NO_COMMIT}:{tree}" + (f":{rest}" if rest else "")
+        return Fingerprint(head=seen.head, files=tree, rest=self._digest(left_out, seen.nested))
 
     @property
     def unsaved(self) -> tuple[str, ...]:
@@ -298,7 +297,7 @@ class PrivateIndex:
                 seen = os.lstat(self.git.place(path))
                 digest.update(b"%b\0%d %d %o\n" % (path, seen.st_size, seen.st_mtime_ns, seen.st_mode))
         for path in nested:
-            digest.update(b"%b\0%b\n" % (path, walk_fingerprint(os.fsdecode(self.git.place(path))).encode()))
+            digest.update(b"%b\0%b\n" % (path, walk_fingerprint(os.fsdecode(self.git.place(path))).rest.encode()))
         return digest.hexdigest()
 
 
@@ -343,17 +342,6 @@ def is_run_data(path: bytes) -> bool:
     return bool(inside) and name.startswith(RUN_DATA)
 
 
-def tree_of(fingerprint: str) -> str:
-    """Return the git tree in a fingerprint; the name of a tree or commit is returned as it is."""
-    return fingerprint.split(":")[1] if ":" in fingerprint else fingerprint
-
-
-def head_of(fingerprint: str) -> str:
-    """Return the commit in a fingerprint that was checked out; empty before the first commit."""
-    head = fingerprint.split(":")[0] if ":" in fingerprint else ""
-    return "" if head == NO_COMMIT else head
-
-
 def changed_at(path: bytes) -> float:
     """Return when a file was last changed or renamed, by the kernel's clock; 0 if it doesn't exist."""
     try:
@@ -379,7 +367,7 @@ SKIPPED = CACHES | LIBRARIES | OWN
 MAX_WALKED = 200_000
 
 
-def walk_fingerprint(root: str | os.PathLike[str]) -> str:
+def walk_fingerprint(root: str | os.PathLike[str]) -> Fingerprint:
     """Return a digest of path, size, modification time and mode of every file below `root`.
 
     Left out are the folders `SKIPPED`, unreadable folders, the targets of links, and everything after the first
@@ -390,7 +378,7 @@ def walk_fingerprint(root: str | os.PathLike[str]) -> str:
         if count == MAX_WALKED:
             break
         digest.update(b"%b\0%d %d %o\n" % (path, seen.st_size, seen.st_mtime_ns, seen.st_mode))
-    return digest.hexdigest()
+    return Fingerprint(rest=digest.hexdigest())
 
 
 def files_below(

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ralph.errors import UserError
 from ralph.files import config_folder, hold, locked, names_in, read_file, read_given, temporary_folder, write_file
 from ralph.git.client import Git, git_at
-from ralph.git.index import PrivateIndex, gitlinks, submodule_paths, tree_of
+from ralph.git.index import PrivateIndex, gitlinks, submodule_paths
 from ralph.git.setup_files import (
     SetupFile,
     SetupFiles,
@@ -117,7 +117,7 @@ def record_setup(worktree: Worktree, included: Sequence[bytes]) -> list[SetupFil
     with temporary_folder() as folder:
         index = PrivateIndex(git, folder)
         index.begin()
-        tree = tree_of(index.tree(whole=True))
+        tree = index.tree(whole=True).files
         changes = git.run("diff-tree", "-r", "-z", "--no-renames", "HEAD", tree)
     files = [describe(git.root, *change) for change in parse_raw_changes(changes) if change[0] not in {*included}]
     if files or included:

@@ -18,16 +18,7 @@ from ralph.core.text import head
 from ralph.errors import UserError
 from ralph.files import locked, read_given, remove_tree, replace_file, state_folder, temporary_folder
 from ralph.git.client import PINNED_SETTINGS, Git, GitError, git_at, git_dir_of, git_error, read_line
-from ralph.git.index import (
-    MAX_INDEX,
-    PrivateIndex,
-    display_path,
-    files_in,
-    find_nested,
-    gitlinks,
-    head_of,
-    tree_of,
-)
+from ralph.git.index import MAX_INDEX, PrivateIndex, display_path, files_in, find_nested, gitlinks
 from ralph.git.locks import remove_stale, remove_stale_locks, update_refs
 from ralph.git.scm import Runner, commit_with_git, run_unattended
 from ralph.git.setup_files import excludes_file, forget_setup_files, load_setup_files
@@ -470,4 +461,4 @@ def _equals_commit(git: Git, commit: str) -> bool:
         index = PrivateIndex(git, folder)
         seen = index.tree()
         has_more = index.left_out or any(name.endswith("/") for name in index.nested)
-        return (head_of(seen), tree_of(seen)) == (commit, git.tree_at(commit)) and not has_more
+        return (seen.head, seen.files) == (commit, git.tree_at(commit)) and not has_more

@@ -193,7 +193,7 @@ class Fold:
                 history = self.history
                 self.running.clear()
                 self._judge_progress()
-                history.outcome = history.state = short(event.outcome, 40)
+                history.outcome = history.state = event.outcome.value
                 history.reason, history.ended = clean(event.reason), at
                 for one in history.iterations[-1:]:
                     one.is_accepted = history.outcome == "done" and history.first_numbers is None

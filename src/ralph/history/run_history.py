@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from ralph.core.measuring import Comparison, Start
-from ralph.core.model import FileChange, HandOver, Refusal, Usage
+from ralph.core.model import FileChange, Fingerprint, HandOver, Refusal, Usage
 from ralph.core.progress import ProgressStep
 from ralph.core.proof import Proof
 from ralph.core.state import RunSummary
@@ -64,7 +64,7 @@ class PastIteration(Struct, kw_only=True):
     told: list[str] = []
     denials: tuple[str, ...] = ()
     scm: list[tuple[str, bool, str]] = []
-    tree: str | None = None
+    tree: Fingerprint | None = None
     measured: Comparison | None = None
     idea: str = ""
     gain: str = ""
@@ -141,7 +141,7 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
     state: str = "running"
     ended: float = 0.0
     resumed: int = 0
-    base_tree: str | None = None
+    base_tree: Fingerprint | None = None
     claims: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
     check_names: list[str] = field(default_factory=list)
@@ -212,10 +212,15 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
         return self.state == "blocked" and any(not passed for one in self.whole[-1:] for _, passed in one.exams)
 
     @property
+    def is_in_git(self) -> bool:
+        """Whether git can tell what changed."""
+        return self.base_tree is not None and bool(self.base_tree.files)
+
+    @property
     def has_changes(self) -> bool:
         """Whether the run changed files, as far as git can tell."""
-        is_known = ":" in (self.base_tree or "") and not self.untouched
-        return is_known and any(one.tree not in (None, self.base_tree) for one in self.iterations)
+        changed = any(iteration.tree not in (None, self.base_tree) for iteration in self.iterations)
+        return self.is_in_git and not self.untouched and changed
 
     @property
     def refused_claims(self) -> int:
@@ -227,14 +232,15 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
 
         In a run that optimises a number, each attempt begins with the best version before it.
         """
-        if ":" not in (self.base_tree or "") and not self.first_numbers:  # without git there is only a fingerprint
+        if not self.base_tree or not self.is_in_git:
             return {}
-        before, found = self.base_tree, {}
-        for one in self.iterations:
-            if before and one.tree:
-                found[one.number] = (before, one.tree)
-                if not self.first_numbers or one.result == "kept":
-                    before = one.tree
-        if found and self.base_tree and before:
-            found[0] = (self.base_tree, before)
-        return found
+        base = before = self.base_tree.files
+        pairs = {}
+        for iteration in self.iterations:
+            if iteration.tree:
+                pairs[iteration.number] = (before, iteration.tree.files)
+                if not self.first_numbers or iteration.result == "kept":
+                    before = iteration.tree.files
+        if pairs:
+            pairs[0] = (base, before)
+        return pairs

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.model import Iteration, Outcome, Run, Stop
+from ralph.core.model import Fingerprint, Iteration, Outcome, Run, Stop
 from ralph.core.prompts import proof_question
 from ralph.core.proof import Proof
 from ralph.core.text import listed
@@ -42,7 +42,7 @@ def prove_run(run: Run, stop: Stop, request: RunRequest, *, parts: Parts, contex
     if not is_wanted or last is None or last.tree is None or home is None:
         return run
 
-    def prove_now(tree: str | None = None) -> Proof:
+    def prove_now(tree: Fingerprint | None = None) -> Proof:
         proof = prove_change(home, *Checkpoints(home, run.id).ends(), context)
         context.tell(events.ProofFinished(last.number, proof, tree))
         return proof

@@ -23,7 +23,6 @@ from ralph.core.measuring import LOOKS, MAX_PAIRS, START_RUNS, Comparison, Metri
 from ralph.core.model import Iteration, Outcome, Run, Stop, tree_files
 from ralph.core.text import clean, listed, one_line
 from ralph.errors import UserError
-from ralph.git.index import tree_of
 from ralph.git.locks import update_refs
 from ralph.git.worktrees import Worktree, check_out_branch
 from ralph.loop import Parts
@@ -135,7 +134,7 @@ class Tuning:
     def settle(self, run: Run, iteration: Iteration) -> None:
         """Commit an attempt that is kept to the run's branch, and restore the best version's files. Can be repeated."""
         if gains.is_kept(iteration) and run.start and iteration.tree:
-            git, tree = self._home, tree_of(iteration.tree)
+            git, tree = self._home, iteration.tree.files
             if git.tree_at(self._best) != tree:
                 message = f"{gains.commit_subject(iteration, run.start.metric)}\n\n{clean(run.goal[:2000])}\n"
                 self._best = git.commit_tree(tree, (self._best,), message, git.identity())

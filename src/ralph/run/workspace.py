@@ -11,7 +11,7 @@ import msgspec
 
 from ralph.core.claims import Claim
 from ralph.core.events import Notice
-from ralph.core.model import Check, Iteration, Run, Snapshot, Task
+from ralph.core.model import Check, Fingerprint, Iteration, Run, Snapshot, Task
 from ralph.core.rules import WAIT_FILE
 from ralph.core.tasks_file import tasks_in_json, tasks_in_markdown
 from ralph.core.text import listed, one_line
@@ -137,10 +137,10 @@ class LocalWorkspace:
             self._context.tell(Notice(text))
         return None if self._context.interrupt.level else self._checks.run(number)
 
-    def tree(self, number: int) -> str | None:
+    def tree(self, number: int) -> Fingerprint | None:
         return None if self._undoes else self._trees.tree(number)  # after an undo the tree is as it was
 
-    def restore(self, iteration: Iteration) -> tuple[str, str] | None:
+    def restore(self, iteration: Iteration) -> tuple[Fingerprint, str] | None:
         if self._undoes or not self._trees.can_undo:
             return None
         try:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import backlog_events, events
+from ralph.core.model import Outcome
 from ralph.core.text import one_line
 from ralph.files import open_own
 from ralph.history.fold import Fold
@@ -50,7 +51,7 @@ class Notification(Struct, frozen=True):
 def message_about(event: events.Event, history: RunHistory) -> Notification | None:
     """Return the notification for an event, or None. An interrupted run sends none, because its user is there."""
     match event:
-        case events.RunFinished() if event.outcome != "interrupted":
+        case events.RunFinished() if event.outcome is not Outcome.INTERRUPTED:
             kind = "done" if event.exit_code == 0 else "failed"
             return Notification(kind, outcome_sentence(history))
         case events.QuestionAsked():

@@ -117,7 +117,7 @@ def _header(history: RunHistory) -> list[Html]:
         f"{plural(len(history.iterations), 'iteration')}{cap}",
         f"resumed {plural(history.resumed, 'time')}" if history.resumed else "",
         f"branch {history.branch}" if history.branch else "",
-        "" if history.base_tree and ":" in history.base_tree else "not in git: changes were not recorded",
+        "" if history.is_in_git else "not in git: changes were not recorded",
         "" if history.outcome or history.state == "killed" else "still running: these are its facts so far",
     ]
     return [

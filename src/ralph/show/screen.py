@@ -196,7 +196,7 @@ class Screen:
             text += self._next_steps(history)
         sentence = self._rows(f"ralph: {outcome_sentence(history)}")
         text += [self._style.paint(outcome_tone(event.exit_code), row) for row in sentence]
-        self._write(text, timeout=_STOPPING_TIMEOUT if event.outcome == Outcome.INTERRUPTED.value else _OUTCOME_TIMEOUT)
+        self._write(text, timeout=_STOPPING_TIMEOUT if event.outcome is Outcome.INTERRUPTED else _OUTCOME_TIMEOUT)
 
     def _rows(self, sentence: str) -> list[str]:
         """Return one line, or several if the terminal is too narrow."""

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import Struct
 
 from ralph.core import backlog_events, events
-from ralph.core.model import Iteration, Outcome, Run, Turn, still_limited
+from ralph.core.model import Fingerprint, Iteration, Outcome, Run, Turn, still_limited
 from ralph.errors import UNREADABLE, UserError, shortage
 from ralph.files import open_file
 from ralph.store.folder import report_write_errors
@@ -107,7 +107,22 @@ class Entry(Struct, frozen=True):
         try:
             return msgspec.json.decode(self.data, type=kind) if kind else None
         except UNREADABLE:
-            return None
+            return _read_older(self.data, kind)
+
+
+def _read_older(data: bytes, kind: Any) -> events.Event | None:
+    """Return an event of an older version, which wrote fingerprints as strings; None if that isn't why it cannot be
+    read."""
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, Any])
+        for part in (fields, fields.get("record"), fields.get("hand_over")):
+            for name in ("base_tree", "tree"):
+                if isinstance(part, dict) and isinstance(text := part.get(name), str):
+                    part[name] = msgspec.to_builtins(Fingerprint.parse(text))
+        event: events.Event = msgspec.convert(fields, kind)
+        return event
+    except UNREADABLE:
+        return None
 
 
 _KINDS = {name: kind for kind, name in (events.NAMES | backlog_events.NAMES).items()}
@@ -202,7 +217,7 @@ class StoredRun(Struct, kw_only=True):
 
     @property
     def is_done(self) -> bool:
-        return self.finished is not None and self.finished.outcome == Outcome.DONE.value
+        return self.finished is not None and self.finished.outcome is Outcome.DONE
 
     def resumed(self) -> Run:
         """Return the run as it continues: old failures are forgotten, but it still waits for a usage limit."""
@@ -262,9 +277,9 @@ def _add(stored: StoredRun, event: events.Event | None, iterations: list[Iterati
         case events.RunFinished():
             # An interrupt, or something fatal like a full disk, prevents the commit as well.
             stored.finished = event
-            if event.outcome == Outcome.STALLED.value:
+            if event.outcome is Outcome.STALLED:
                 stored.run = msgspec.structs.replace(run, stalled=len(iterations))
-            stored.is_open = stored.is_open and event.outcome in (Outcome.INTERRUPTED.value, Outcome.FATAL.value)
+            stored.is_open = stored.is_open and event.outcome in (Outcome.INTERRUPTED, Outcome.FATAL)
 
 
 class _Stopwatch:

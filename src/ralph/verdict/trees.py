@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from ralph.core.events import Notice
-from ralph.core.model import Iteration
+from ralph.core.model import Fingerprint, Iteration
 from ralph.core.prompts import DIFF_LIMIT
 from ralph.core.text import listed
 from ralph.errors import UserError
 from ralph.git.checkpoints import Checkpoints, changed_files, changed_paths, diff
 from ralph.git.client import Git, find_git, look_folder, read_line
-from ralph.git.index import PrivateIndex, changed_at, display_path, head_of, tree_of, walk_fingerprint
+from ralph.git.index import PrivateIndex, changed_at, display_path, walk_fingerprint
 from ralph.git.remote import GitConfigWatch
 from ralph.git.worktrees import Worktree
 from ralph.store.journal import read_entries
@@ -39,12 +39,12 @@ class Trees:
         """The user's repository."""
         return self.worktree.home if self.worktree else self.git
 
-    def begin(self, base: str | None = None, after: int = 0) -> str | None:
+    def begin(self, base: Fingerprint | None = None, after: int = 0) -> Fingerprint | None:
         """Save the state before the first iteration. If the run is resumed after `after` iterations, `base` is that
         state."""
         return self.tree(after)
 
-    def tree(self, number: int) -> str | None:
+    def tree(self, number: int) -> Fingerprint | None:
         """Return the fingerprint after iteration `number`, and save it as a checkpoint."""
         return walk_fingerprint(self._context.root) if self._walks else None
 
@@ -72,7 +72,7 @@ class Trees:
         """Return whether files and commits are known to be as they were when the run began."""
         return False
 
-    def restore(self, iteration: Iteration) -> tuple[str, str]:
+    def restore(self, iteration: Iteration) -> tuple[Fingerprint, str]:
         """Restore the files as they were after an iteration. Return the fingerprint then, and the ref under which the
         current files are saved."""
         raise UserError("no checkpoint to return to")
@@ -109,11 +109,12 @@ class GitTrees(Trees):
         self._index = PrivateIndex(git, look_folder(context.folder.id, context.env))
         self.new_nested = self._index.new_nested
         self._saved = Checkpoints(git, context.folder.id)
-        self._base = self._now = self._head = self._branch = ""
+        self._base = self._now = Fingerprint()
+        self._head = self._branch = ""
         self._left_out_before: tuple[str, ...] = ()
         self._told: set[str] = set()
 
-    def begin(self, base: str | None = None, after: int = 0) -> str:
+    def begin(self, base: Fingerprint | None = None, after: int = 0) -> Fingerprint:
         self.config_watch.begin()
         self._index.begin()
         self._now = self._index.tree()
@@ -127,7 +128,7 @@ class GitTrees(Trees):
             self.checkpoint = self._saved.save_resumed(self._now, after)
         return self._base
 
-    def tree(self, number: int) -> str | None:
+    def tree(self, number: int) -> Fingerprint | None:
         with suppress(UserError):  # a broken repository: the next step reports it
             if changes := self.config_watch.changes():
                 self._context.tell(Notice(f"git's settings, hooks or attributes were changed: {listed(changes, 5)}"))
@@ -158,19 +159,19 @@ class GitTrees(Trees):
         self._now = self._index.tree()
 
     def changed_before(self) -> tuple[bytes, ...]:
-        return tuple(changed_paths(self.git, head_of(self._base), self._base))
+        return tuple(changed_paths(self.git, self._base.head, self._base.files))
 
     def changed_since(self) -> tuple[bytes, ...]:
         now = self._index.tree()
         big = [os.fsencode(name) for name in self._index.left_out if name not in self._left_out_before]
-        changed = (*changed_paths(self.git, self._base, now), *big)
+        changed = (*changed_paths(self.git, self._base.files, now.files), *big)
         if any(os.path.basename(path) == b".gitignore" for path in changed):
             return self._without_ignored_before(changed)
         return changed
 
     def has_uncommitted(self, all_files: bool) -> bool:
         now = self._index.tree()
-        uncommitted = {*changed_paths(self.git, head_of(now), now), *map(os.fsencode, self._index.left_out)}
+        uncommitted = {*changed_paths(self.git, now.head, now.files), *map(os.fsencode, self._index.left_out)}
         return bool(uncommitted if all_files else uncommitted & {*self.changed_since()})
 
     def _without_ignored_before(self, paths: tuple[bytes, ...]) -> tuple[bytes, ...]:
@@ -184,10 +185,10 @@ class GitTrees(Trees):
         return tuple(path for path in paths if path not in before)
 
     def has_moved(self, iteration: Iteration) -> bool:
-        return bool(iteration.tree and head_of(self._now) != head_of(iteration.tree))
+        return bool(iteration.tree and self._now.head != iteration.tree.head)
 
     def has_changed(self, iteration: Iteration) -> bool:
-        return bool(iteration.tree and tree_of(self._index.tree()) != tree_of(iteration.tree))
+        return bool(iteration.tree and self._index.tree().files != iteration.tree.files)
 
     def is_untouched(self) -> bool:
         if self._base != self._now:
@@ -197,7 +198,7 @@ class GitTrees(Trees):
         except UserError:
             return False
 
-    def restore(self, iteration: Iteration) -> tuple[str, str]:
+    def restore(self, iteration: Iteration) -> tuple[Fingerprint, str]:
         if iteration.tree:  # a later state may have been saved under its number
             self._saved.save(iteration.number, iteration.tree)
         kept_as = self._saved.rewind(iteration.number, self._index).kept_as
@@ -208,15 +209,15 @@ class GitTrees(Trees):
         now = self._index.tree()
         if now == self._base:
             return ()
-        changed = changed_files(self.git, tree_of(self._base), tree_of(now))
+        changed = changed_files(self.git, self._base.files, now.files)
         self._saved.rewind(0, self._index)
-        if head_of(now) == head_of(self._base):
+        if now.head == self._base.head:
             return tuple(one.path for one in changed)
         # Check the same branch out again, at the commit where it was.
         branch = self._head.removeprefix("ref:").strip() if self._head.startswith("ref:") else ""
         if branch:
             self.git.run("symbolic-ref", "HEAD", branch)
-        if commit := head_of(self._base):
+        if commit := self._base.head:
             self.git.run("update-ref", "--no-deref", branch or "HEAD", commit)
         else:
             self.git.run("update-ref", "--no-deref", "-d", branch)
@@ -225,7 +226,7 @@ class GitTrees(Trees):
     def diff(self, limit: int = DIFF_LIMIT + 1) -> str:
         if self._base == self._now:
             return ""
-        return self._context.redact.text(diff(self.git, self._base, self._now, limit))
+        return self._context.redact.text(diff(self.git, self._base.files, self._now.files, limit))
 
 
 def make_trees(context: Context, worktree: Worktree | None = None, green_is_enough: bool = False) -> Trees:

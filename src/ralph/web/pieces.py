@@ -13,6 +13,7 @@ from msgspec import Struct
 from starlette.responses import HTMLResponse
 
 from ralph.core import events as e
+from ralph.core.model import Outcome
 from ralph.core.text import clean, head, plural, short
 from ralph.history.states import BADGES, TASK_TONES, Tone
 from ralph.show.plots import Html, element, prose
@@ -271,9 +272,9 @@ def _render_single(event: e.Event, name: str) -> Html | None:
         case e.Notice() if event.level != "debug":
             return _row(short(event.text, 500), name)
         case e.RunFinished():
-            is_done = event.outcome == "done"
+            is_done = event.outcome is Outcome.DONE
             tone = "bad" if event.exit_code else "good" if event.verified or not is_done else "warn"
-            outcome = f"{event.outcome} (unverified)" if tone == "warn" else event.outcome
+            outcome = event.outcome.value + (" (unverified)" if tone == "warn" else "")
             why = short(why_ended(event), 500)
             return element("div", element("b", f"{outcome}: "), why, class_=f"ended {tone}", id=name)
     return None

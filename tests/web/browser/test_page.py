@@ -14,7 +14,7 @@ from tests.web.scenes import Scene, WorkScene, night, real_run
 from ralph.core import events as e
 from ralph.core.backlog import BacklogTask
 from ralph.core.measuring import Comparison, Metric, Start
-from ralph.core.model import Iteration, Turn, Usage
+from ralph.core.model import Fingerprint, Iteration, Turn, Usage
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -267,7 +267,7 @@ def test_the_id_of_a_run_is_never_broken(
 @pytest.mark.parametrize("width", [390, 1200])
 def test_a_file_with_a_long_name_stays_in_its_card(open_page: Open, scene: Callable[..., Scene], width: int) -> None:
     nothing = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-    run = scene(f"f{width}", base_tree=f"a:{nothing}")
+    run = scene(f"f{width}", base_tree=Fingerprint.parse(f"a:{nothing}"))
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=run.workspace, check=True, capture_output=True, text=True).stdout
@@ -276,7 +276,7 @@ def test_a_file_with_a_long_name_stays_in_its_card(open_page: Open, scene: Calla
     git("hash-object", "-t", "tree", "-w", "/dev/null")
     (run.workspace / f"{'long' * 40}.py").write_text("1\n")
     git("add", "-A", "--", "*.py")
-    run.iterate(1, True, tree=f"b:{git('write-tree').strip()}")
+    run.iterate(1, True, tree=Fingerprint.parse(f"b:{git('write-tree').strip()}"))
     run.finish("exhausted")
     page = open_page(f"runs/{run.id}", width=width)
     page.wait_for_selector("#files li")

@@ -15,7 +15,7 @@ from ralph.cli.run import play
 from ralph.cli.table import DIRECTORY, Values, command, folder_of
 from ralph.cli.work import resume as resume_backlog
 from ralph.core.events import Notice
-from ralph.core.model import Run
+from ralph.core.model import Outcome, Run
 from ralph.core.secrets import MARK
 from ralph.core.text import nickname, one_line
 from ralph.errors import UserError
@@ -114,9 +114,9 @@ def ask(values: Values, words: list[str]) -> int:
 
 
 SPENT = {
-    "exhausted": ("all its iterations", ("max_iterations",), "-m N"),
-    "budget": ("its budget", ("max_cost", "max_tokens"), "--max-cost USD or --max-tokens N"),
-    "timeout": ("its time", ("max_time",), "--max-time TIME"),
+    Outcome.EXHAUSTED: ("all its iterations", ("max_iterations",), "-m N"),
+    Outcome.BUDGET: ("its budget", ("max_cost", "max_tokens"), "--max-cost USD or --max-tokens N"),
+    Outcome.TIMEOUT: ("its time", ("max_time",), "--max-time TIME"),
 }
 """What each limit has used up, and the options that give the run more of it."""
 _NEW_LIMIT = "A new limit for the whole run."
@@ -227,7 +227,7 @@ def with_limits(request: RunRequest, story: StoredRun, values: Values) -> RunReq
     if "sandbox" in changes:  # there the agent need not ask
         changes["yolo"] = True
     settings = override(request.settings, changes) if changes else request.settings
-    outcome = story.finished.outcome if story.finished else ""
+    outcome = story.finished.outcome if story.finished else None
     if outcome in SPENT and "until" not in values:  # a new claim may make the work done as it is
         what, names, option = SPENT[outcome]
         if not any(name in values for name in names):

@@ -240,6 +240,23 @@ def test_a_worktree_that_is_added_during_the_turn_is_out_of_reach(prepared: Grou
     assert prepared.run("git", "rev-parse", "--git-common-dir", cwd=later).out.strip() == f"{prepared.workspace}/.git"
 
 
+def test_settings_that_are_replaced_during_the_turn_are_reported(prepared: Ground) -> None:
+    """`git config` replaces the file. Linux then removes the read-only mount, also from the agent's view."""
+    for name in ("begun", "configured"):
+        os.mkfifo(prepared.workspace / name)
+        prepared.own(prepared.workspace / name)
+    prepared.claude("echo > begun; cat configured; true")
+    configuring = "cat begun; git config user.nickname ann; echo > configured"
+    agent = f"{prepared.python} -m ralph run x --agent claude --sandbox -m 1 --json"
+    result = prepared.run("sh", "-c", f"({configuring}) > /dev/null & {agent}; code=$?; wait; exit $code")
+    assert result.code == 0, result.err
+    config = prepared.workspace / ".git" / "config"
+    notices = [notice["text"] for notice in result.all("notice")]
+    assert [text for text in notices if "was replaced" in text] == [
+        f"{config} was replaced while the agent ran, so the agent could write it: check its content"
+    ]
+
+
 @pytest.mark.parametrize("is_link", [False, True], ids=["a file", "a link"])
 def test_git_is_not_led_to_another_folder(ground: Ground, is_link: bool) -> None:
     """`.git` may be a file that names the git folder, as in a submodule, or a link to it."""

@@ -154,6 +154,7 @@ class Sandbox:
         self._bubblewrap, self._request, self._view = bubblewrap, request, view
         self._folder, self._cleanup_file, self._network, self._keeper = folder, cleanup_file, net, keeper
         self._record = CleanupRecord(request.private_tmp)
+        self._mounted: dict[str, int] = {}  # read-only files and their inodes
 
     def command(self, command: Command, scratch: str = "") -> Command:
         """Return the command as it is started in the sandbox. `scratch` is one more folder that it may write to."""
@@ -179,6 +180,9 @@ class Sandbox:
         record = self._record
         record.watched, record.linkless, record.linkless_trees = {}, {}, {}
         for guarded in guarded_folders(view):
+            for path in (f"{guarded.folder}/{name}" for name in guarded.read_only):
+                with suppress(FileNotFoundError):
+                    self._mounted.setdefault(path, os.stat(path).st_ino)
             for path in (f"{guarded.folder}/{name}" for name in guarded.absent):
                 record.watched[path] = os.readlink(path) if os.path.islink(path) else None
             for path in (f"{guarded.folder}/{name}".rstrip("/") for name in guarded.linkless):
@@ -193,7 +197,16 @@ class Sandbox:
             f"what the agent left at {path} was taken away; it is kept in {kept}"
             for path, kept in move_planted(self._record, f"{self._folder}/planted")
         ]
-        return told + self.refused_connections()
+        return told + list(self._replaced_files()) + self.refused_connections()
+
+    def _replaced_files(self) -> Iterator[str]:
+        """Yield a message for each read-only file that was replaced outside. Linux removes a mount from such a file, so
+        that the new file is writable inside: `git config` and editors replace files."""
+        for path, inode in self._mounted.items():
+            with suppress(FileNotFoundError):
+                if os.stat(path).st_ino != inode:
+                    yield f"{path} was replaced while the agent ran, so the agent could write it: check its content"
+        self._mounted.clear()
 
     def refused_connections(self) -> list[str]:
         return self._network.refused() if self._network else []

@@ -232,18 +232,24 @@ def _shorten(path: str, folders: list[str]) -> str:
     return moved
 
 
+def try_lock(fd: int) -> bool:
+    """Lock a file; return False if another process has locked it. Closing all copies of `fd` unlocks it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def acquire_lock(
     fd: int, path: StrPath, timeout: float = LOCK_TIMEOUT, left: Callable[[], float] = lambda: LOCK_TIMEOUT
 ) -> None:
     """Lock a file; the lock ends with its process. Gives up after `timeout` seconds, or once `left()` is 0."""
     deadline, pause = time.monotonic() + timeout, 0.0005
-    while True:
-        try:
-            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline or left() <= 0:
-                hint = "the process that holds the lock does not respond: find it with `lslocks`, and end it"
-                raise UserError(f"{path} is locked", hint) from None
+    while not try_lock(fd):
+        if time.monotonic() > deadline or left() <= 0:
+            hint = "the process that holds the lock does not respond: find it with `lslocks`, and end it"
+            raise UserError(f"{path} is locked", hint)
         time.sleep(pause)
         pause = min(pause * 1.5, 0.02)
 
@@ -306,8 +312,8 @@ def hold(path: StrPath) -> int | None:
     except OSError:
         return None
     with suppress(OSError):
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(handle), os.lstat(path)):  # else it was replaced before it was locked
+        # If the path is another file now, it was replaced before it was locked.
+        if try_lock(handle) and os.path.samestat(os.fstat(handle), os.lstat(path)):
             return handle
     os.close(handle)
     return None

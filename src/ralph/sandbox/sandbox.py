@@ -4,7 +4,6 @@
 file first, so that the keeper or the next run can do it for a run that was killed.
 """
 
-import fcntl
 import os
 import sys
 import time
@@ -16,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import acquire_lock, names_in, open_file, remove_tree
+from ralph.files import acquire_lock, names_in, open_file, remove_tree, try_lock
 from ralph.process.keeper import PACKAGE_ROOT, Keeper, KeeperLost
 from ralph.process.kept_process import KeptProcess, Limits
 from ralph.process.program import Command, find_program
@@ -122,7 +121,8 @@ def clean_up_killed_runs(folder: str) -> None:
         path = f"{folder}/open/{name}"
         # Locked: its run is alive. Unreadable: it was killed before the sandbox started.
         with suppress(OSError, *UNREADABLE), open(open_file(path), "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(file.fileno()):
+                continue
             os.unlink(path)
             record = msgspec.json.decode(file.read(), type=CleanupRecord)
             list(move_planted(record, f"{folder}/planted"))

@@ -7,7 +7,6 @@ people. What exams printed is there as well, because the agent can read the run'
 """
 
 import errno
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from ralph.errors import UserError, shortage
 from ralph.files import (
     ReplacedFileError,
     StrPath,
+    acquire_lock,
     is_alive,
     load_json,
     make_folder,
@@ -31,6 +31,7 @@ from ralph.files import (
     replace_file,
     save_file,
     state_folder,
+    try_lock,
     write_file,
 )
 from ralph.process.descendants import MARK
@@ -214,12 +215,9 @@ def is_occupied(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(handle)
     finally:
         os.close(handle)
-    return False
 
 
 def _lock(path: Path, run_id: str, trouble: str = "another run is running in") -> int:
@@ -229,21 +227,23 @@ def _lock(path: Path, run_id: str, trouble: str = "another run is running in") -
     """
     with report_write_errors(path):
         handle = open_file(path, os.O_RDWR | os.O_CREAT)
-    deadline = time.monotonic() + LOCK_TIMEOUT
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            holder = os.pread(handle, 200, 0).decode(errors="replace").strip()
-        process = holder.rpartition(" ")[2]
-        if (process.isdecimal() and is_alive(int(process))) or time.monotonic() > deadline:
-            os.close(handle)
-            raise UserError(
-                f"{trouble} {path.parent.parent}: {holder or 'unknown'}",
-                "wait for it, stop it with `ralph stop`, or work next to it with --worktree",
-            )
-        time.sleep(0.01)
+
+    def read_holder() -> str:
+        return os.pread(handle, 200, 0).decode(errors="replace").strip()
+
+    def time_left() -> float:
+        process = read_holder().rpartition(" ")[2]
+        return 0.0 if process.isdecimal() and is_alive(int(process)) else LOCK_TIMEOUT
+
+    try:
+        acquire_lock(handle, path, LOCK_TIMEOUT, time_left)
+    except UserError:
+        holder = read_holder()
+        os.close(handle)
+        raise UserError(
+            f"{trouble} {path.parent.parent}: {holder or 'unknown'}",
+            "wait for it, stop it with `ralph stop`, or work next to it with --worktree",
+        ) from None
     with report_write_errors(path):
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"run {run_id}, process {os.getpid()}\n".encode(), 0)

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 from tests.conftest import Result
 
-from ralph.run.tuning import scripts_of
-
 LONG = "def double(number):\n    result = number + number\n    return result\n"
 SHORT = "def double(number):\n    return 2 * number\n"
 SIZE = "print(len(open('code.py').read()))\n"
@@ -277,29 +275,6 @@ def test_accept_squashes_the_kept_attempts_unless_told_otherwise(
     log = git("log", "--format=%s", "-3").splitlines()
     assert log[0] == ("Make it smaller" if squash else "tune: 57 → 42 (−26.3 %)")
     assert log[1] == ("project" if squash else "tune: 67 → 57 (−14.9 %)")
-
-
-@pytest.mark.parametrize(
-    ("command", "scripts"),
-    [
-        ("python3 bench/speed.py --runs 3", ["bench/speed.py"]),
-        ("uv run python -m bench.speed", ["bench/speed.py"]),
-        ("make bench && ./report.sh | tail -1", ["Makefile", "report.sh"]),
-        ("npm run -s size", ["package.json"]),
-        ("PYTHONHASHSEED=0 python3 ./bench/speed.py", ["bench/speed.py"]),
-        ("wc -c < app.js", []),
-        ("npx esbuild app.js --minify | wc -c", []),
-        ("bash -c 'gzip -c app.js | wc -c'", []),
-        ("time python3 bench/speed.py", ["bench/speed.py"]),
-        ("/usr/bin/python3 /elsewhere/speed.py", []),
-    ],
-)
-def test_the_scripts_of_a_command_are_found(tmp_path: Path, command: str, scripts: list[str]) -> None:
-    for name in ("bench/speed.py", "Makefile", "report.sh", "package.json", "app.js"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("x\n")
-
-    assert scripts_of(command, tmp_path) == scripts
 
 
 def test_the_demo_finds_a_gain_within_seconds(ralph: Callable[..., Result]) -> None:

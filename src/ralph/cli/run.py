@@ -32,7 +32,7 @@ from ralph.run.plan import Place, prepare
 from ralph.run.play import make_clock, report_refusal
 from ralph.run.play import play as play_plan
 from ralph.run.request import RunRequest
-from ralph.run.tuning import measuring_command, scripts_of
+from ralph.run.tuning import measuring_command
 from ralph.settings import override
 from ralph.settings.detect_checks import installed_checks
 from ralph.settings.read import relative_path
@@ -43,6 +43,7 @@ from ralph.show.screen import make_screen
 from ralph.store.journal import StoredRun
 from ralph.store.register import runs, runs_in
 from ralph.verdict.context import Tick
+from ralph.verdict.shell_lines import files_run
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
@@ -87,7 +88,7 @@ def _complete(command: str, parsed: Parsed) -> RunRequest:
     if settings.traits.needs_checks and not settings.checks:
         settings = override(settings, {"checks": _offer_detected_checks(workspace)})
     if settings.traits.measures:  # the script that measures is not for the agent to change
-        scripts = scripts_of(measuring_command(settings.tune).command, workspace)
+        scripts = files_run(measuring_command(settings.tune).command, str(workspace))
         settings = override(settings, {"worktree": True, "protect": [*scripts, *settings.protect.globs]})
     # Neither options nor settings say what counts as a claim; an explicit one is taken literally.
     has_default_claim = "until" not in parsed.overrides and [*settings.until] == settings.traits.defaults["until"]

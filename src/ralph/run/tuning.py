@@ -5,14 +5,11 @@ Measurements run in two throwaway copies: one of the best version, one of the ca
 command that prints the number.
 """
 
-import re
 import sys
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
-from itertools import pairwise
-from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -28,7 +25,6 @@ from ralph.git.worktrees import Worktree, check_out_branch
 from ralph.loop import Parts
 from ralph.process.program import CannotStart, Command
 from ralph.settings.schema import TuneChoice
-from ralph.verdict.checks import RECIPES
 from ralph.verdict.context import Context
 from ralph.verdict.copies import PreparedCopy, open_copy
 from ralph.verdict.trees import GitTrees
@@ -43,8 +39,6 @@ MIN_PAIR_TIME = 0.001
 
 LINES_KEPT, LINE_LENGTH = 2000, 1000  # of the command's output
 TIMERS = ("cpu", "wall")
-INTERPRETERS = re.compile(r"(?:python|pypy|node|deno|bun|ruby|perl|php|lua|(?:ba|da|z|k)?sh)[0-9.]*")
-RUNNERS = ("env", "uv", "poetry", "pdm", "hatch", "npx", "run", "exec", "time", "nice", "taskset")
 # The command's output goes to stderr: the only line on stdout is the number.
 TIMER = """
 import resource, subprocess, sys, time
@@ -329,26 +323,3 @@ def measuring_command(settings: TuneChoice) -> MeasuringCommand:
         target=settings.target,
     )
     return MeasuringCommand(command, metric, timer)
-
-
-def scripts_of(command: str, root: Path) -> list[str]:
-    """Return the files below `root` that the command runs: its script, and a Makefile or the like.
-
-    Files that it only reads are left out: `wc -c app.js` runs nothing of the repository.
-    """
-    found: list[str] = []
-    for part in re.split(r"&&|\|\||[;&|()\n]", command):
-        words = [word.strip("'\"") for word in part.split() if "=" not in word or word.startswith(("-", "/", "."))]
-        words = [word for at, word in enumerate(words) if at or word]
-        while words and Path(words[0]).name in RUNNERS:
-            words.pop(0)
-        if not words:
-            continue
-        program, rest = Path(words[0]).name, words[1:]
-        found += [words[0]] if "/" in words[0] else []
-        found += [name for name in RECIPES.get(program, ()) if program != "pytest"]
-        if INTERPRETERS.fullmatch(program):
-            found += [word for word in rest if not word.startswith("-")][:1]
-            found += [f"{name.replace('.', '/')}.py" for option, name in pairwise(rest) if option == "-m"]
-    inside = [name for name in dict.fromkeys(found) if not Path(name).is_absolute() and (root / name).is_file()]
-    return [name.removeprefix("./") for name in inside]

@@ -21,8 +21,9 @@ from ralph.git.protect import Protected
 from ralph.run.request import refuse_hidden_link
 from ralph.settings import Protection
 from ralph.store.mailbox import Mailbox, untold
-from ralph.verdict.checks import TOOL_SETTINGS, Checks, WatchedFiles, files_of_check
+from ralph.verdict.checks import TOOL_SETTINGS, Checks, WatchedFiles
 from ralph.verdict.context import Context
+from ralph.verdict.shell_lines import files_named
 from ralph.verdict.trees import Trees
 
 CHANGED_SETTINGS = "changed in this run, and read by agents or tools that you start here later: {names}"
@@ -75,7 +76,7 @@ class LocalWorkspace:
                 self._tell_gaps(self._protected)
         covers = self._protected.covers if self._protected else lambda path: False
         root = str(self._context.root)
-        named = [path for check in settings.checks for path in files_of_check(check.command, root)]
+        named = [path for check in settings.checks for path in files_named(check.command, root)]
         goal = os.path.relpath(self._goal_file, root) if self._goal_file else ""
         for message, paths in (
             (CHANGED_SETTINGS, TOOL_SETTINGS),

@@ -4,7 +4,6 @@ the files that checks are made of."""
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -105,17 +104,6 @@ def check_result(name: str, output: Output, timeout: float | None, hint: str) ->
     )
 
 
-# Files that decide what a program does, although its command line doesn't name them. They may not exist yet.
-RECIPES = {
-    "make": ("GNUmakefile", "makefile", "Makefile"),
-    "just": ("justfile", "Justfile"),
-    "tox": ("tox.ini",),
-    "nox": ("noxfile.py",),
-    "pytest": ("conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"),
-    "cargo": (".cargo/config.toml", "build.rs"),
-    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("package.json",)),
-}
-
 # Files that tell agents and other tools which programs to run, even when the user starts them later.
 TOOL_SETTINGS = (
     *(".claude/settings.json", ".claude/settings.local.json", ".mcp.json", ".codex/config.toml", ".codex/hooks.json"),
@@ -154,22 +142,6 @@ class WatchedFiles:
         except OSError:  # a folder, or unreadable
             return -1, 0
         return len(content), hash(content)
-
-
-def files_of_check(command: str, root: str) -> list[str]:
-    """Return the files that a command line names, and those that decide what its programs do, relative to `root`. The
-    latter need not exist."""
-    named = [word.strip("'\"<>") for word in re.findall(r"[^\s;&|()]+", command)]
-    programs = [os.path.basename(word) for word in named]
-    deciding = [name for program in programs for name in RECIPES.get(program, ())]
-    modules = [module.replace(".", "/") for option, module in pairwise(named) if option == "-m"]
-    # Python prefers these to its own modules.
-    deciding += [f"{module}{end}" for module in modules for end in (".py", "/__init__.py")]
-    if "make" in programs:  # a file with the name of a target makes `make` do nothing
-        deciding += named
-    named = [name for name in named if name and os.path.isfile(os.path.join(root, name))]
-    paths = [os.path.relpath(os.path.join(root, name), root) for name in (*named, *deciding) if name]
-    return [path for path in dict.fromkeys(paths) if not path.startswith("..") and path != "."]
 
 
 def check_finished(check: Check) -> events.CheckFinished:

@@ -6,7 +6,6 @@ without a script file, and a script that is in the repository or in its history.
 
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -20,15 +19,10 @@ from ralph.git.client import Git, find_git
 from ralph.process.program import find_program
 from ralph.sandbox.mounts import is_inside
 from ralph.settings.schema import Settings
+from ralph.verdict.shell_lines import is_assignment, is_runner, split_line
 
-# Programs that run a script: their own file is not the exam.
-_RUNNERS = re.compile(
-    r"(python|pypy|ruby|perl|php|lua|node)[\d.]*|(ba|da|z|k|fi)?sh|deno|bun|tsx|ts-node|Rscript|julia|pwsh|java|go|cargo"
-    r"|(py\.?)?test|nose2|tox|nox|uv|uvx|poetry|pipenv|hatch|pdm|npm|npx|pnpm|yarn|bats|make|just|env|timeout|nice"
-)
 _SYSTEM_FOLDERS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin")
 _SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/usr/bin", "/etc")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _SHELL = re.compile(r"[;&|<>`]|\$\(")
 COULD_READ = "the agent could read the exam; --sandbox hides its folder"
 OUTSIDE = "keep it outside the repository, such as --exam 'python ~/exams/parser.py'"
@@ -50,13 +44,14 @@ class ExamProgram(Struct, frozen=True):
 def parse_exam(command: str, workspace: str) -> ExamProgram:
     """Return the program of an exam's command. Raise a UserError if it names no script or cannot start."""
     try:
-        words = shlex.split(command)
+        commands = split_line(command)
     except ValueError as error:
         raise _cannot_start(command, str(error)[:1].lower() + str(error)[1:]) from None
-    added = list(takewhile(_ASSIGNMENT.match, words))
-    argv = [os.path.expandvars(os.path.expanduser(word)) for word in words[len(added) :]]
-    if _SHELL.search(command):
+    if len(commands) > 1 or _SHELL.search(command):
         raise UserError(f"the exam uses shell syntax: {one_line(command)}", f"write it to a file, and {OUTSIDE}")
+    words = commands[0] if commands else []
+    added = list(takewhile(is_assignment, words))
+    argv = [os.path.expandvars(os.path.expanduser(word)) for word in words[len(added) :]]
     if not argv:
         raise _cannot_start(command, "it names no program")
     script_at = _script_at(argv, workspace)
@@ -112,11 +107,12 @@ def _find(program: str, workspace: str) -> str:
 
 def _script_at(argv: Sequence[str], workspace: str) -> int | None:
     """Return the index of the exam's script in `argv`; None if there is only a runner, without an existing file."""
-    is_runner = _RUNNERS.fullmatch(os.path.basename(argv[0])) is not None
-    if not is_runner and ("/" in argv[0] or not is_inside(_find(argv[0], workspace), _SYSTEM_FOLDERS)):
+    if not is_runner(os.path.basename(argv[0])) and (
+        "/" in argv[0] or not is_inside(_find(argv[0], workspace), _SYSTEM_FOLDERS)
+    ):
         return 0
     files = (at for at, word in enumerate(argv) if at and os.path.exists(os.path.join(workspace, word)))
-    return next((at for at in files if not _RUNNERS.fullmatch(argv[at])), None)
+    return next((at for at in files if not is_runner(argv[at])), None)
 
 
 def _refuse_known(program: ExamProgram, git: Git) -> None:

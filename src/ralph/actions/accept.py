@@ -118,7 +118,7 @@ def accept_run(
     """
     deadline = Deadline(interrupt, grace=5.0)  # git gets some time to finish the merge
     tree = _worktree_of(run, deadline)
-    home = tree.home
+    home = tree.repository
     merging.refuse_old_git(home.root)
     refuse_without_branch(home)
     for orphan in kill_orphans():  # they could change the files during the checks
@@ -161,7 +161,7 @@ def _verify(
 ) -> Verified:
     """Verify the candidate in clean copies, and make the commit to merge there: on `base`, with the message `text`
     (empty: one that ralph makes); or the candidate itself if `text` is None."""
-    home = tree.home
+    home = tree.repository
     with open_copy(context, home, candidate) as copy:
         commit, checks = candidate, _check(run, tree, copy)
         if text is not None:
@@ -212,10 +212,10 @@ def _remove_merged(tree: Worktree, made_by_checks: frozenset[bytes]) -> tuple[st
     files that neither its setup nor the checks make, return them, and remove nothing."""
     if os.path.isdir(tree.path) and (left := worktree_setup.new_untracked_files(tree) - made_by_checks):
         return tuple(map(display_path, sorted(left)))
-    tip = tree.home.resolve(tree.ref)
+    tip = tree.repository.resolve(tree.ref)
     worktrees.remove_folder(tree)
     if tip:
-        update_refs(tree.home, f"delete {tree.ref} {tip}")
+        update_refs(tree.repository, f"delete {tree.ref} {tip}")
     return ()
 
 
@@ -230,7 +230,7 @@ def refuse_without_branch(home: Git) -> None:
 def discard_run(run: Listed) -> str:
     """Remove the worktree and the branch of a run; return the ref that keeps them."""
     tree = _worktree_of(run)
-    home = tree.home
+    home = tree.repository
     with _lock_worktree(run, tree):
         if os.path.isdir(tree.path) and worktrees.first_unsaved(tree):
             worktrees.commit_all(tree, "what was not committed when it was discarded")
@@ -303,7 +303,7 @@ def _candidate(run: Listed, tree: Worktree) -> str:
         if os.path.isabs(unsaved):  # a submodule: ralph doesn't look into it
             way_out = "empty that folder, if you have its content elsewhere"
         raise NotAccepted(f"the worktree has work that is not committed: {unsaved}", way_out)
-    home = tree.home
+    home = tree.repository
     base, tip = home.resolve("HEAD"), home.resolve(tree.ref)
     if home.contains(base, tip):
         return base
@@ -324,10 +324,10 @@ def _candidate(run: Listed, tree: Worktree) -> str:
 def _restore_half_accepted(tree: Worktree) -> None:
     """Check out the branch of a worktree in which an earlier version of ralph was killed while it made the commit of an
     accept: no branch is checked out, and everything is staged as the merge with the branch."""
-    git, tip = tree.git, tree.home.resolve(tree.ref)
+    git, tip = tree.git, tree.repository.resolve(tree.ref)
     if not git.try_run("symbolic-ref", "--quiet", "HEAD").code or worktrees.has_unstaged(tree):
         return
-    merge = merging.merge_commits(tree.home, git.resolve("HEAD"), tip)
+    merge = merging.merge_commits(tree.repository, git.resolve("HEAD"), tip)
     if not merge.conflict and git.run("write-tree").decode().strip() == merge.tree:
         worktrees.check_out_branch(tree)
 

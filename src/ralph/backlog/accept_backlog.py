@@ -56,8 +56,8 @@ def why_not_accept(run: Listed) -> str:
     order = read(run.folder, ORDER, BacklogOrder)
     if order.remote:
         return f"was merged into {order.shown_target}: git pull"
-    home = require_git(Path(order.workspace))
-    tip = home.resolve(order.target_ref)
+    repository = require_git(Path(order.workspace))
+    tip = repository.resolve(order.target_ref)
     if not tip:
         return f"is already accepted or discarded: {order.target} is gone"
     return ""
@@ -67,17 +67,17 @@ def accept_backlog(run: Listed, keeper: Keeper, interrupt: Interrupt) -> Accepte
     """Merge the target of a backlog run into the user's branch, or raise `NotAccepted` and change nothing."""
     order, board = read(run.folder, ORDER, BacklogOrder), backlog_history(run).board
     deadline = Deadline(interrupt, grace=5.0)  # git gets a moment to finish after Ctrl-C
-    home = require_git(Path(order.workspace), deadline)
-    merging.refuse_old_git(home.root)
-    refuse_without_branch(home)
-    base, tip = home.resolve("HEAD"), home.resolve(order.target_ref)
+    repository = require_git(Path(order.workspace), deadline)
+    merging.refuse_old_git(repository.root)
+    refuse_without_branch(repository)
+    base, tip = repository.resolve("HEAD"), repository.resolve(order.target_ref)
     merged = [key for key, job in board.jobs.items() if job.state == "merged"]
-    if home.contains(base, tip):
+    if repository.contains(base, tip):
         raise UserError(f"{order.target} is already merged", f"nothing to do; to remove it: ralph discard {order.name}")
     with gate_lock(run.folder, deadline):
-        files, edited = _list_files(order, home, base, merged)
-        commit = _make_commit(order, home, base, tip, files)
-        gate = make_gate(order, home, run.folder, keeper, interrupt)
+        files, edited = _list_files(order, repository, base, merged)
+        commit = _make_commit(order, repository, base, tip, files)
+        gate = make_gate(order, repository, run.folder, keeper, interrupt)
         failed = gate.failing_commands(commit, order.checks, tries=CHECK_RUNS)
         before = gate.failing_commands(base, order.checks, tries=CHECK_RUNS) if failed and order.allow_red else ()
         if red := gate.new_failure(failed, before):
@@ -87,16 +87,16 @@ def accept_backlog(run: Listed, keeper: Keeper, interrupt: Interrupt) -> Accepte
         if order.settings.exams and (exam := gate.examine(commit)):
             hint = f"`ralph show {order.name}` shows what it printed; nothing was changed"
             raise NotAccepted(f"the exam fails on the merged tree: {exam}", hint)
-        changed = merging.changed_files(home, base, commit)
-        with _lists_in_place(order, home, files, edited):
-            answer = home.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
+        changed = merging.changed_files(repository, base, commit)
+        with _lists_in_place(order, repository, files, edited):
+            answer = repository.try_run("merge", "--ff-only", "--no-overwrite-ignore", "--quiet", commit)
             if answer.code:
                 raise NotAccepted(git_error(("merge",), answer, "cannot merge into your tree").message, IN_THE_WAY)
     is_done = outcome(board)[1] == 0
     if is_done:
-        update_refs(home, f"delete {order.target_ref} {tip}")
+        update_refs(repository, f"delete {order.target_ref} {tip}")
     with suppress(UserError):
-        worktrees.remove_folder(order.gate_worktree(home))
+        worktrees.remove_folder(order.gate_worktree(repository))
     tasks = sum(job.state != "withdrawn" for job in board.jobs.values())
     return AcceptedBacklog(
         target=order.target,
@@ -110,13 +110,13 @@ def accept_backlog(run: Listed, keeper: Keeper, interrupt: Interrupt) -> Accepte
     )
 
 
-def _list_files(order: BacklogOrder, home: Git, base: str, merged: list[str]) -> tuple[ListFiles, ListFiles]:
+def _list_files(order: BacklogOrder, repository: Git, base: str, merged: list[str]) -> tuple[ListFiles, ListFiles]:
     """Return the backlog's files on the user's disk with the merged tasks ticked, and those with uncommitted changes as
     they are."""
     source = order.source
     if not source.paths:
         return {}, {}
-    committed = files_at(base, source, home)
+    committed = files_at(base, source, repository)
     disk = source.disk_files(committed)
     now = {**committed, **disk}
     try:
@@ -126,10 +126,10 @@ def _list_files(order: BacklogOrder, home: Git, base: str, merged: list[str]) ->
     return after, {name: data for name, data in disk.items() if committed.get(name) != data}
 
 
-def _make_commit(order: BacklogOrder, home: Git, base: str, tip: str, files: ListFiles) -> str:
+def _make_commit(order: BacklogOrder, repository: Git, base: str, tip: str, files: ListFiles) -> str:
     """Return the commit that the user's branch moves to: the target itself, or a merge with it."""
-    theirs = merging.with_files_of(home, tip, base, order.source.paths)
-    merge = merging.merge_commits(home, base, theirs)
+    theirs = merging.with_files_of(repository, tip, base, order.source.paths)
+    merge = merging.merge_commits(repository, base, theirs)
     if merge.conflict:
         raise NotAccepted(
             f"{order.target} no longer merges: conflicts in {listed(merge.conflict.files, 5)}",
@@ -137,17 +137,17 @@ def _make_commit(order: BacklogOrder, home: Git, base: str, tip: str, files: Lis
         )
     blobs: dict[bytes, tuple[bytes, str] | None] = {}
     for name, data in files.items():
-        blob = home.run("hash-object", "-w", "--stdin", stdin=data).decode().strip()
+        blob = repository.run("hash-object", "-w", "--stdin", stdin=data).decode().strip()
         blobs[os.fsencode(name)] = (b"100644", blob)
-    tree = tree_with(home, merge.tree, blobs) if blobs else merge.tree
-    is_same = tree == home.tree_at(tip)
-    if is_same and home.contains(tip, base):
+    tree = tree_with(repository, merge.tree, blobs) if blobs else merge.tree
+    is_same = tree == repository.tree_at(tip)
+    if is_same and repository.contains(tip, base):
         return tip
-    return home.commit_tree(tree, (base, tip), f"Merge branch '{order.target}'", home.identity())
+    return repository.commit_tree(tree, (base, tip), f"Merge branch '{order.target}'", repository.identity())
 
 
 @contextmanager
-def _lists_in_place(order: BacklogOrder, home: Git, files: ListFiles, edited: ListFiles) -> Iterator[None]:
+def _lists_in_place(order: BacklogOrder, repository: Git, files: ListFiles, edited: ListFiles) -> Iterator[None]:
     """Write and stage the edited backlog files, so that git can fast-forward over them; undo that on failure."""
     if not edited:
         yield
@@ -155,16 +155,16 @@ def _lists_in_place(order: BacklogOrder, home: Git, files: ListFiles, edited: Li
     now = order.source.disk_files(files)
     if any(now.get(name) != data for name, data in edited.items()):
         raise NotAccepted(f"{order.source.name} changed during the checks", "accept again; nothing was changed")
-    before = {name: read_file(os.path.join(home.root, name)) for name in edited}
+    before = {name: read_file(os.path.join(repository.root, name)) for name in edited}
     for name in edited:
-        replace_in_place(os.path.join(home.root, name), files[name])
-    home.run("--literal-pathspecs", "add", "--", *edited)
+        replace_in_place(os.path.join(repository.root, name), files[name])
+    repository.run("--literal-pathspecs", "add", "--", *edited)
     try:
         yield
     except BaseException:
         for name, data in before.items():
-            replace_in_place(os.path.join(home.root, name), data)
-        home.run("--literal-pathspecs", "reset", "-q", "--", *edited)
+            replace_in_place(os.path.join(repository.root, name), data)
+        repository.run("--literal-pathspecs", "reset", "-q", "--", *edited)
         raise
 
 
@@ -172,28 +172,28 @@ def discard_backlog(run: Listed, interrupt: Interrupt) -> list[tuple[str, str]]:
     """Remove the target, worktrees and branches of a backlog run; return each branch with the ref that keeps it."""
     order = read(run.folder, ORDER, BacklogOrder)
     deadline = Deadline(interrupt, grace=5.0)
-    home = require_git(Path(order.workspace), deadline)
+    repository = require_git(Path(order.workspace), deadline)
     prefix = f"refs/heads/{order.branch_of('')}"
-    out = home.run("for-each-ref", "--format=%(refname)", prefix, order.target_ref)
+    out = repository.run("for-each-ref", "--format=%(refname)", prefix, order.target_ref)
     kept: list[tuple[str, str]] = []
     with gate_lock(run.folder, deadline):
         for ref in dict.fromkeys(os.fsdecode(out).split()):
             branch = ref.removeprefix("refs/heads/")
             is_target = ref == order.target_ref
             if not is_target:
-                tree = order.worktree_of(home, branch.removeprefix(order.branch_of("")))
+                tree = order.worktree_of(repository, branch.removeprefix(order.branch_of("")))
                 if os.path.isdir(tree.path):
                     worktrees.refuse_another(tree)
                     if worktrees.first_unsaved(tree):
                         worktrees.commit_all(tree, "what was not committed when it was discarded")
                     worktrees.remove_folder(tree)
             name = DISCARDED if is_target else f"{DISCARDED}-{branch.rpartition('/')[2]}"
-            kept_as, tip = f"refs/ralph/{run.id}/{name}", home.resolve(ref)
-            update_refs(home, f"update {kept_as} {tip}")
-            update_refs(home, f"delete {ref} {tip}")
+            kept_as, tip = f"refs/ralph/{run.id}/{name}", repository.resolve(ref)
+            update_refs(repository, f"update {kept_as} {tip}")
+            update_refs(repository, f"delete {ref} {tip}")
             kept.append((branch, kept_as))
         with suppress(UserError):
-            worktrees.remove_folder(order.gate_worktree(home))
+            worktrees.remove_folder(order.gate_worktree(repository))
     return kept
 
 

@@ -186,11 +186,11 @@ def find_backlog(word: str, workspace: Path, root: Path | None) -> BacklogSource
     return BacklogSource(name=name, format=format_, place=str(place), paths=paths)
 
 
-def source_of(word: str, workspace: Path, home: Git) -> BacklogSource:
+def source_of(word: str, workspace: Path, repository: Git) -> BacklogSource:
     """Like `find_backlog`, but `paths` are only those that the last commit contains."""
-    source = find_backlog(word, workspace, Path(home.root))
+    source = find_backlog(word, workspace, Path(repository.root))
     # The gate can tick only what git tracks.
-    paths = tuple(path for path in source.paths if not home.try_run("cat-file", "-e", f"HEAD:{path}").code)
+    paths = tuple(path for path in source.paths if not repository.try_run("cat-file", "-e", f"HEAD:{path}").code)
     return replace(source, paths=paths)
 
 
@@ -201,11 +201,11 @@ def read_list(source: BacklogSource, workspace: Path) -> BacklogContent:
     return require_valid(PROGRAMS[source.program].list_tasks(source.wanted, str(workspace)), source.name)
 
 
-def files_at(commit: str, source: BacklogSource, home: Git) -> dict[str, bytes]:
+def files_at(commit: str, source: BacklogSource, repository: Git) -> dict[str, bytes]:
     """Return the files of a backlog as they are in a commit."""
-    found = home.run("--literal-pathspecs", "ls-tree", "-r", "-z", "--name-only", commit, "--", *source.paths)
+    found = repository.run("--literal-pathspecs", "ls-tree", "-r", "-z", "--name-only", commit, "--", *source.paths)
     names = [os.fsdecode(name) for name in found.split(b"\0") if name]
-    return {name: home.run("cat-file", "blob", f"{commit}:{name}") for name in names}
+    return {name: repository.run("cat-file", "blob", f"{commit}:{name}") for name in names}
 
 
 class BacklogWatch:
@@ -260,7 +260,7 @@ class BacklogWatch:
         except Exception as error:  # noqa: BLE001 (raised by `_take_answer`)
             answer.set_exception(error)
 
-    def tick(self, board: Board, home: Git | None = None, deadline: Deadline | None = None) -> list[str]:
+    def tick(self, board: Board, repository: Git | None = None, deadline: Deadline | None = None) -> list[str]:
         """Tick the merged tasks in files that git doesn't track or that have uncommitted changes, and in beads.
 
         In all other files the merge commits tick them. Return what went wrong.
@@ -272,7 +272,8 @@ class BacklogWatch:
             problems = [close_bead(key, board.jobs[key].commit, self._workspace, deadline) for key in fresh]
             return list(filter(None, problems))
         paths = self._source.paths
-        if not self._source.is_in_files or not merged or (paths and not (home and has_changes(home, paths))):
+        is_committed = bool(paths) and not (repository and has_changes(repository, paths))
+        if not self._source.is_in_files or not merged or is_committed:
             return []
         try:
             self._source.tick_on_disk(merged)
@@ -282,9 +283,9 @@ class BacklogWatch:
         return []
 
 
-def has_changes(home: Git, paths: Sequence[str]) -> bool:
+def has_changes(repository: Git, paths: Sequence[str]) -> bool:
     """Whether the user has uncommitted changes in these files."""
-    return home.try_run("--literal-pathspecs", "diff", "--quiet", "HEAD", "--", *paths).code == 1
+    return repository.try_run("--literal-pathspecs", "diff", "--quiet", "HEAD", "--", *paths).code == 1
 
 
 def differences(board: Board, reading: BacklogContent) -> list[BacklogEvent]:

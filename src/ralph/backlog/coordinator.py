@@ -48,7 +48,7 @@ class Coordinator:
         self.order, self.ledger = order, ledger
         self._folder, self._interrupt, self._ticks = folder, interrupt, ticks
         self._deadline = Deadline(interrupt, order.id, order.settings.grace)
-        self._home: Git
+        self._repository: Git
         self._push_settings: GitSettings | None = None
         self._children = TaskProcesses(folder, env)
         self._mailbox = Mailbox(folder.path)
@@ -60,9 +60,9 @@ class Coordinator:
 
     def run(self, content: BacklogContent) -> BacklogFinished:
         """Run until every task is merged or parked, or until a person or a limit ends it. Return its last event."""
-        self._home = require_git(self._folder.path.parents[2], self._deadline)
+        self._repository = require_git(self._folder.path.parents[2], self._deadline)
         if self.order.remote:
-            self._push_settings = push_settings(read_settings(self._home))
+            self._push_settings = push_settings(read_settings(self._repository))
         try:
             self._begin(content)
             while not self._is_over():
@@ -92,7 +92,7 @@ class Coordinator:
     def _begin(self, content: BacklogContent) -> None:
         self._watch.begin()
         if not self.ledger.state.opened:
-            make_target(self.order, self._home)
+            make_target(self.order, self._repository)
         self._apply_edits(differences(self.ledger.board, content))
         self._tick_on_disk()
         self._read_mailbox()
@@ -107,7 +107,7 @@ class Coordinator:
 
     def _is_target_green(self) -> bool:
         """Return whether the target is still at the commit that last passed its checks."""
-        now = self._home.resolve(self.order.target_ref)
+        now = self._repository.resolve(self.order.target_ref)
         return bool(now) and now == self.ledger.state.opened
 
     def _is_over(self) -> bool:
@@ -215,7 +215,7 @@ class Coordinator:
         return time.monotonic() - self._began
 
     def _tick_on_disk(self) -> None:
-        for problem in self._watch.tick(self.ledger.board, self._home, self._deadline):
+        for problem in self._watch.tick(self.ledger.board, self._repository, self._deadline):
             self.ledger.tell(events.Notice(problem))
 
     def _stop_children(self) -> None:
@@ -234,9 +234,9 @@ class Coordinator:
         board = self.ledger.board
         end, code = outcome(board)
         with suppress(UserError):  # the remote is away: the branches are merged, and may stay
-            task_worktrees.clear_remote(self.order, self._home)
+            task_worktrees.clear_remote(self.order, self._repository)
         with suppress(UserError):
-            task_worktrees.clear_leftovers(self.order, self._home, board)
+            task_worktrees.clear_leftovers(self.order, self._repository, board)
         if self._end and not (code == 0 and self._end in (Outcome.TIMEOUT.value, Outcome.BUDGET.value)):
             end, code = self._end, {"fatal": 2, "interrupted": 130}.get(self._end, 1)
         reason = self._reason or board.stuck or ("" if fits(board, 0) else "its budget is spent")

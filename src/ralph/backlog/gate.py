@@ -242,9 +242,9 @@ def run_gate(path: str, keeper: Keeper, interrupt: Interrupt) -> GateVerdict:
     folder = folder_of(path)
     work, request = read(folder, ORDER, BacklogOrder), read(folder, REQUEST, MergeRequest)
     deadline = Deadline(interrupt)
-    home = require_git(Path(work.workspace), deadline)
+    repository = require_git(Path(work.workspace), deadline)
     with gate_lock(folder, deadline):
-        gate = make_gate(work, home, folder, keeper, interrupt)
+        gate = make_gate(work, repository, folder, keeper, interrupt)
         try:
             if request.examines:
                 return gate.examine_target()
@@ -253,7 +253,7 @@ def run_gate(path: str, keeper: Keeper, interrupt: Interrupt) -> GateVerdict:
             return GateVerdict(stuck=error.advice)
         tips = {branch.key: branch.tip for branch in request.branches}
         with suppress(UserError):  # leftovers are removed at the end
-            task_worktrees.clear(work, home, {key: tips[key] for key in verdict.merged})
+            task_worktrees.clear(work, repository, {key: tips[key] for key in verdict.merged})
         return verdict
 
 
@@ -279,9 +279,9 @@ def _mark(folder: RunFolder) -> str:
     return f"{folder.id}-gate"
 
 
-def make_gate(work: BacklogOrder, home: Git, folder: RunFolder, keeper: Keeper, interrupt: Interrupt) -> Gate:
+def make_gate(work: BacklogOrder, repository: Git, folder: RunFolder, keeper: Keeper, interrupt: Interrupt) -> Gate:
     """Return the gate of a backlog run; its checks run one at a time in the gate's worktree."""
-    made = work.gate_worktree(home)
+    made = work.gate_worktree(repository)
     marked = RunFolder(folder.path.parent.parent, _mark(folder))
     marked.path = folder.path / "gate"
     # Python compares the times of modules by the second: it might use bytecode of the candidate before.
@@ -313,9 +313,9 @@ def make_gate(work: BacklogOrder, home: Git, folder: RunFolder, keeper: Keeper, 
         fill_worktree(made, context)
 
     def examine(commit: str) -> str:
-        results = Exams(context, home, work.id).run(commit, "the finished backlog", fail_fast=True)
+        results = Exams(context, repository, work.id).run(commit, "the finished backlog", fail_fast=True)
         if interrupt.level:
             raise KeyboardInterrupt
         return next((exam.name for exam, _ in results if not exam.passed), "")
 
-    return Gate(order=work, repository=home, check=check, furnish=furnish, examine=examine)
+    return Gate(order=work, repository=repository, check=check, furnish=furnish, examine=examine)

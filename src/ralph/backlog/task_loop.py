@@ -66,12 +66,12 @@ class TaskRun:
 
     def _check_out(self, context: Context, lock: Callable[[Path], None]) -> Worktree:
         work, key = self._work, self._assigned.job.task.key
-        home = require_git(Path(work.workspace), context.deadline)
+        repository = require_git(Path(work.workspace), context.deadline)
         if work.is_shared:
-            self.publisher = _publisher(work, home, self._assigned, context.interrupt)
-        made = task_worktrees.open_worktree(work, home, key, lock, context)
+            self.publisher = _publisher(work, repository, self._assigned, context.interrupt)
+        made = task_worktrees.open_worktree(work, repository, key, lock, context)
         if self._assigned.job.is_returned and not self._is_begun:
-            reserved_names, target = work.reserved_names(home), home.resolve(work.target_ref)
+            reserved_names, target = work.reserved_names(repository), repository.resolve(work.target_ref)
             self._conflicts = worktrees.merge_target(
                 made.git, target, (*reserved_names.lists, *reserved_names.settings)
             )
@@ -157,10 +157,11 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
     if story and not story.started:
         story = None
     deadline = Deadline(interrupt, assigned.run, request.settings.grace)
-    home = require_git(Path(work.workspace), deadline)
+    repository = require_git(Path(work.workspace), deadline)
     if story and story.finished and story.is_done:
-        publisher = _publisher(work, home, assigned, interrupt) if work.is_shared else None
-        return _publish(publisher, _loop_result(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason)))
+        publisher = _publisher(work, repository, assigned, interrupt) if work.is_shared else None
+        stop = Stop(Outcome.DONE, story.finished.reason)
+        return _publish(publisher, _loop_result(work, repository, key, story.run, stop))
     if os.path.exists(own.path) and not request.settings.keep_children:  # its process was killed
         kill_run(assigned.run, time_left=deadline.remaining)
     task_run = TaskRun(work, assigned, is_begun=story is not None and bool(story.run.iterations))
@@ -170,11 +171,11 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
         run, stop = played.run, played.stop
     except WrongWorktree as error:
         run, stop = story.run if story else Run(id=assigned.run), Stop(Outcome.FAILED, error.advice)
-    return _publish(task_run.publisher, _loop_result(work, home, key, run, stop))
+    return _publish(task_run.publisher, _loop_result(work, repository, key, run, stop))
 
 
-def _publisher(work: BacklogOrder, home: Git, assigned: Assignment, interrupt: Interrupt) -> Publisher:
-    made = Publisher(work, home, assigned.job.task.key, interrupt, push_settings=assigned.push_settings)
+def _publisher(work: BacklogOrder, repository: Git, assigned: Assignment, interrupt: Interrupt) -> Publisher:
+    made = Publisher(work, repository, assigned.job.task.key, interrupt, push_settings=assigned.push_settings)
     made.prepare()
     return made
 
@@ -207,7 +208,7 @@ def settings_for(work: BacklogOrder, assigned: Assignment) -> Settings:
     return replace(settings, worktree=True, scm=None, baseline=False, exams=tuple(map(ExamCommand, task.exams)))
 
 
-def _loop_result(work: BacklogOrder, home: Git, key: str, run: Run, stop: Stop) -> TaskResult:
+def _loop_result(work: BacklogOrder, repository: Git, key: str, run: Run, stop: Stop) -> TaskResult:
     result = TaskResult(
         outcome=stop.outcome.value,
         reason=stop.reason,
@@ -219,30 +220,30 @@ def _loop_result(work: BacklogOrder, home: Git, key: str, run: Run, stop: Stop) 
     if stop.outcome is not Outcome.DONE:
         return result
     try:
-        tip, files = _work_on(work, home, key)
+        tip, files = _work_on(work, repository, key)
     except WrongWorktree as error:
         failed = Outcome.FAILED
         return replace(result, outcome=failed.value, exit_code=failed.exit_code, reason=error.advice, verified=False)
     return replace(result, tip=tip, files=files)
 
 
-def _work_on(work: BacklogOrder, home: Git, key: str) -> tuple[str, tuple[str, ...]]:
+def _work_on(work: BacklogOrder, repository: Git, key: str) -> tuple[str, tuple[str, ...]]:
     """Commit what is in the task's worktree; return the tip of its branch and the files that it changes."""
-    made = work.worktree_of(home, key)
-    tip = home.resolve(f"refs/heads/{made.branch}")
+    made = work.worktree_of(repository, key)
+    tip = repository.resolve(f"refs/heads/{made.branch}")
     if os.path.isdir(made.path):
         worktrees.refuse_another(made)
         if not worktrees.is_clean(made.git, tip):
             commit_all(made, f"ralph: the work on {key}")
-            tip = home.resolve(f"refs/heads/{made.branch}")
+            tip = repository.resolve(f"refs/heads/{made.branch}")
             if not worktrees.is_clean(made.git, tip):
                 raise WrongWorktree(
                     f"not all of the work can be committed in {made.path}", "look at `git status` there"
                 )
     try:
-        return tip, merging.changed_files(home, work.target_ref, tip)
+        return tip, merging.changed_files(repository, work.target_ref, tip)
     except UserError:
-        if home.try_run("merge-base", work.target_ref, tip).code != 1:
+        if repository.try_run("merge-base", work.target_ref, tip).code != 1:
             raise
         raise WrongWorktree(
             f"{made.branch} has nothing in common with {work.shown_target}", f"look at {made.path}"

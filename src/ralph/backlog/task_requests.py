@@ -53,14 +53,14 @@ def find_task(board: Board, key: str, work: str) -> Job:
     return found
 
 
-def find_backlog(name: str, here: Path) -> Listed:
+def find_backlog_run(name: str, here: Path) -> Listed:
     """Return the named backlog run, or the one that fits if none is named."""
     return find_run(name, find_workspace(here), lambda run: run.by_kind("is not a backlog run", ""))
 
 
 def leave_request(kind: str, key: str, note: str, here: Path) -> str:
     """Leave a request in the mailbox of the backlog run; return a message for the user."""
-    run = find_backlog("", here)
+    run = find_backlog_run("", here)
     board = backlog_history(run).board
     job = find_task(board, key, run.id)
     request = TaskRequest("retry" if kind == "retry" else "withdraw", job.task.key, note)
@@ -77,7 +77,7 @@ def leave_request(kind: str, key: str, note: str, here: Path) -> str:
 def tell_task(key: str, text: str, here: Path) -> str:
     """Leave a note for the next loop of a task; return a message for the user, or "" if its loop is running."""
     try:
-        job = backlog_history(find_backlog("", here)).board.jobs.get(key.removeprefix("#"))
+        job = backlog_history(find_backlog_run("", here)).board.jobs.get(key.removeprefix("#"))
     except UserError:
         return ""
     is_waiting = job is not None and job.state in ("parked", "withdrawn", "queued")

@@ -100,16 +100,16 @@ def clear_leftovers(order: BacklogOrder, repository: Git, board: Board) -> None:
 TAKEN = "another worker has this task"
 
 
-def clear_remote(work: BacklogOrder, home: Git) -> None:
+def clear_remote(work: BacklogOrder, repository: Git) -> None:
     """Remove remote branches of merged tasks that a killed gate has left behind."""
     if work.remote is None:
         return
     prefix = f"refs/remotes/{work.remote.name}/"
-    work.remote.fetch(home, work.branch_of(""))
-    out = home.run("for-each-ref", "--format=%(objectname) %(refname)", f"{prefix}{work.branch_of('')}")
+    work.remote.fetch(repository, work.branch_of(""))
+    out = repository.run("for-each-ref", "--format=%(objectname) %(refname)", f"{prefix}{work.branch_of('')}")
     tips = {ref.removeprefix(prefix): tip for tip, ref in map(str.split, out.decode("utf-8", "replace").splitlines())}
-    left = merging.unmerged(home, work.target_ref, {*tips.values()})
-    work.remote.delete(home, {branch: tip for branch, tip in tips.items() if tip not in left})
+    left = merging.unmerged(repository, work.target_ref, {*tips.values()})
+    work.remote.delete(repository, {branch: tip for branch, tip in tips.items() if tip not in left})
 
 
 class Taken(Exception):
@@ -124,14 +124,14 @@ class Publisher:
     def __init__(
         self,
         work: BacklogOrder,
-        home: Git,
+        repository: Git,
         key: str,
         interrupt: Interrupt,
         *,
         push_settings: GitSettings | None = None,
     ) -> None:
         assert work.remote is not None
-        self._work, self._home, self._key = work, home, key
+        self._work, self._repository, self._key = work, repository, key
         self._remote: Remote = work.remote
         self._interrupt, self._push_settings = interrupt, push_settings
         self._branch = work.branch_of(key)
@@ -139,10 +139,10 @@ class Publisher:
 
     def prepare(self) -> None:
         """Fetch the target and the task's branch, and continue from the latter."""
-        self._remote.fetch(self._home, self._branch, REMOTE_TIMEOUT)
-        self._left = self._home.resolve(f"refs/remotes/{self._remote.name}/{self._branch}")
+        self._remote.fetch(self._repository, self._branch, REMOTE_TIMEOUT)
+        self._left = self._repository.resolve(f"refs/remotes/{self._remote.name}/{self._branch}")
         if self._left:
-            align(self._work, self._home, self._key, self._left)
+            align(self._work, self._repository, self._key, self._left)
 
     def claim(self, worker: str) -> None:
         """Push the branch before the loop starts, so that pushes of another machine that had the task fail.
@@ -154,26 +154,27 @@ class Publisher:
                 if self.push():
                     return
         for _ in CLAIM_BRANCH.tries():
-            tip = self._home.resolve(f"refs/heads/{self._branch}")
-            fence = merging.commit_nothing(self._home, tip, f"ralph: {worker or 'a worker'} continues {self._key}")
-            self._home.run("update-ref", "--no-deref", f"refs/heads/{self._branch}", fence, tip)
+            tip = self._repository.resolve(f"refs/heads/{self._branch}")
+            message = f"ralph: {worker or 'a worker'} continues {self._key}"
+            fence = merging.commit_nothing(self._repository, tip, message)
+            self._repository.run("update-ref", "--no-deref", f"refs/heads/{self._branch}", fence, tip)
             with suppress(Taken):
                 if self.push():
                     return
-            tips = self._remote.branch_tips(self._home, [self._branch], REMOTE_TIMEOUT)
+            tips = self._remote.branch_tips(self._repository, [self._branch], REMOTE_TIMEOUT)
             self._left = tips[self._branch]
         raise UserError(f"{self._remote.name} rejects {self._branch}", "check its rules for branches, then start again")
 
     def push(self) -> bool:
         """Push what is committed; return False if the remote is away."""
-        tip = self._home.resolve(f"refs/heads/{self._branch}")
+        tip = self._repository.resolve(f"refs/heads/{self._branch}")
         if tip == self._left:
             return True
-        refuse_changed_push(self._home, self._push_settings)
-        answer = self._remote.push_branch(self._home, self._branch, tip, self._left)
+        refuse_changed_push(self._repository, self._push_settings)
+        answer = self._remote.push_branch(self._repository, self._branch, tip, self._left)
         if answer.code:
             try:
-                now = self._remote.branch_tips(self._home, [self._branch])[self._branch]
+                now = self._remote.branch_tips(self._repository, [self._branch])[self._branch]
             except UserError:
                 return False  # the remote is away: later
             if now != tip and now != self._left:

@@ -102,7 +102,7 @@ def _act(action: str, values: dict[str, Any], words: list[str], is_shared: bool)
         return 0
     folder = folder_of(values)
     if action == "status":
-        return show_backlog(task_requests.find_backlog(name, folder), as_json)
+        return show_backlog(task_requests.find_backlog_run(name, folder), as_json)
     print(task_requests.leave_request(action, name, note, folder))
     return 0
 

@@ -40,7 +40,7 @@ class Clone(Struct, frozen=True, kw_only=True):
 
     name: str
     database: Database
-    home: Git
+    repository: Git
     env: Mapping[str, str]
     stopping: asyncio.Event
 
@@ -75,7 +75,7 @@ class LocalBacklog:
         """Make the folder, and read what has happened so far."""
         self._opened = open_backlog(self.order, self.folder, self._stack, followers=self._followers, sinks=self._sinks)
         self._is_paused = self._mailbox.read().is_paused
-        self._push_settings = push_settings(read_settings(self.clone.home))
+        self._push_settings = push_settings(read_settings(self.clone.repository))
         self._watch.begin()
         await self.log.refresh()
 
@@ -132,7 +132,7 @@ class LocalBacklog:
     def _clean_up(self) -> None:
         """Remove what merged tasks left here, and tick them in the list if it is here."""
         with suppress(UserError):
-            task_worktrees.clear_leftovers(self.order, self.clone.home, self.log.state.board)
+            task_worktrees.clear_leftovers(self.order, self.clone.repository, self.log.state.board)
         if self.brings:
             self._watch.tick(self.log.state.board)
 
@@ -187,7 +187,7 @@ class LocalBacklog:
             )
         if _finish(state):
             with suppress(UserError):  # the remote is away: the branches are merged, and may stay
-                await asyncio.to_thread(task_worktrees.clear_remote, self.order, self.clone.home)
+                await asyncio.to_thread(task_worktrees.clear_remote, self.order, self.clone.repository)
             await self.log.append(holder, _finish)
 
     async def _exit_of(self, child: TaskProcess) -> TaskProcess:

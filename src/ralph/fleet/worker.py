@@ -66,7 +66,7 @@ class Worker:
         prints_events: bool = False,
     ) -> None:
         self._slots, self._is_quiet, self._prints_events = slots, is_quiet, prints_events
-        self._database, self._backlogspace = Database(url), workspace
+        self._database, self._workspace = Database(url), workspace
         self._id, self._name, self._repository = 0, name or f"{os.uname().nodename}-{os.getpid()}", ""
         self._backlogs: dict[str, LocalBacklog] = {}
         self._refusals: set[str] = set()
@@ -74,7 +74,7 @@ class Worker:
         self._failure: Exception | None = None
         self._stopping, self._drained = asyncio.Event(), asyncio.Event()
         self._engines: tuple[engine_worker.Worker, ...] = ()
-        self._home: Git
+        self._git: Git
         self._clone: Clone
         self._interrupt: Interrupt
 
@@ -83,8 +83,8 @@ class Worker:
 
         Return the exit code.
         """
-        self._home = find_repository(self._backlogspace)
-        roots = self._home.run("rev-list", "--first-parent", "--max-parents=0", "HEAD")
+        self._git = find_repository(self._workspace)
+        roots = self._git.run("rev-list", "--first-parent", "--max-parents=0", "HEAD")
         self._repository = roots.decode()[:20]  # enough for the name of a queue
         with Interrupt() as self._interrupt:
             try:
@@ -98,7 +98,7 @@ class Worker:
             self._id = await self._database.transact(register_worker, self._name, self._slots, self._repository)
             env = {name: value for name, value in os.environ.items() if name not in SECRETS}
             self._clone = Clone(
-                name=self._name, database=self._database, home=self._home, env=env, stopping=self._stopping
+                name=self._name, database=self._database, repository=self._git, env=env, stopping=self._stopping
             )
             try:
                 if order is not None and content is not None:
@@ -117,7 +117,7 @@ class Worker:
 
     async def _bring(self, order: BacklogOrder, content: BacklogContent) -> None:
         own = replace(order.settings, notify=())  # commands of this machine
-        stored = replace(order, is_shared=True, workspace=self._home.prefix, settings=own)
+        stored = replace(order, is_shared=True, workspace=self._git.prefix, settings=own)
         log = BacklogLog(self._database, order.id)
         row = await self._database.transact(add_backlog, log, self._id, stored, self._repository, content)
         self._brought = row.id
@@ -272,11 +272,11 @@ class Worker:
         """Return the order of a backlog run, with its workspace here; raise a UserError if this clone can't run it."""
         order = decode_order(row.work_order)
         name = order.remote.name if order.remote else ""
-        if name not in self._home.run("remote").decode("utf-8", "replace").split():
+        if name not in self._git.run("remote").decode("utf-8", "replace").split():
             raise UserError(f"this clone has no remote {name}", f"git remote add {name} URL")
         if row.repository != self._repository:
-            raise UserError(f"{self._home.root} is a clone of another repository, or a shallow one", "clone it again")
-        return replace(order, workspace=os.path.join(self._home.root, order.workspace).rstrip("/"))
+            raise UserError(f"{self._git.root} is a clone of another repository, or a shallow one", "clone it again")
+        return replace(order, workspace=os.path.join(self._git.root, order.workspace).rstrip("/"))
 
     def _say(self, text: str) -> None:
         if not self._is_quiet:

@@ -38,36 +38,36 @@ class Dependencies(Struct, frozen=True):
     files: tuple[str, ...] = ()
 
 
-def find_dependencies(home: Git) -> Dependencies:
+def find_dependencies(repository: Git) -> Dependencies:
     """Return what the user's working tree has and a new copy of it needs."""
-    ignored = _paths(home, "--others", "--ignored", "--exclude-standard", "--directory")
-    folders = [path for name in ignored for path in _folders_in(home, name.rstrip("/"))]
-    linked = [path for path in folders if _has_only_links(os.path.join(home.root, path))]
+    ignored = _paths(repository, "--others", "--ignored", "--exclude-standard", "--directory")
+    folders = [path for name in ignored for path in _folders_in(repository, name.rstrip("/"))]
+    linked = [path for path in folders if _has_only_links(os.path.join(repository.root, path))]
     files = (name for name in ignored if not name.endswith("/") and os.path.basename(name) not in FOLDERS)
     return Dependencies(
         folders=tuple(path for path in folders if path not in linked),
         linked=tuple(linked),
-        files=tuple(_generated(home, list(files))),
+        files=tuple(_generated(repository, list(files))),
     )
 
 
-def copy_generated(home: Git, git: Git, dependencies: Dependencies) -> None:
+def copy_generated(repository: Git, git: Git, dependencies: Dependencies) -> None:
     """Copy generated sources into a worktree. Files that it has already stay as they are."""
     for name in dependencies.files:
         target = os.path.join(git.root, name)
         if not os.path.lexists(target):
             with suppress(FileNotFoundError):  # another program may just be removing it
                 os.makedirs(os.path.dirname(target), exist_ok=True)
-                shutil.copy2(os.path.join(home.root, name), target, follow_symlinks=False)
+                shutil.copy2(os.path.join(repository.root, name), target, follow_symlinks=False)
 
 
-def _paths(home: Git, *args: str) -> list[str]:
-    return [os.fsdecode(name) for name in home.run("ls-files", "-z", *args).split(b"\0") if name]
+def _paths(repository: Git, *args: str) -> list[str]:
+    return [os.fsdecode(name) for name in repository.run("ls-files", "-z", *args).split(b"\0") if name]
 
 
-def _folders_in(home: Git, path: str) -> Iterator[str]:
+def _folders_in(repository: Git, path: str) -> Iterator[str]:
     """Yield an ignored path if it is a dependency folder, and the folders of strict editable installs below it."""
-    full, name = os.path.join(home.root, path), os.path.basename(path)
+    full, name = os.path.join(repository.root, path), os.path.basename(path)
     if name in FOLDERS and os.path.isdir(full):
         yield path
     elif name == "build":
@@ -90,15 +90,15 @@ def _has_only_links(folder: str) -> bool:
     return False
 
 
-def _generated(home: Git, ignored: list[str]) -> Iterator[str]:
+def _generated(repository: Git, ignored: list[str]) -> Iterator[str]:
     """Yield the ignored files next to tracked ones of the same kind, and libraries."""
     if not ignored:
         return
-    tracked = _paths(home)
+    tracked = _paths(repository)
     suffixes = {os.path.splitext(name)[1] for name in tracked} - _DATA | _LIBRARIES
     folders = {os.path.dirname(name) for name in tracked}
     for name in ignored:
-        full = os.path.join(home.root, name)
+        full = os.path.join(repository.root, name)
         is_generated = os.path.dirname(name) in folders and os.path.splitext(name)[1] in suffixes
         if is_generated and os.path.isfile(full) and os.path.getsize(full) <= _MOST_BYTES:
             yield name

@@ -65,8 +65,8 @@ def new_untracked_files(worktree: Worktree) -> frozenset[bytes]:
     return untracked_files(git) - {*before}
 
 
-def init_submodules(home: Git, git: Git) -> list[str]:
-    """Check out the submodules of a new worktree; return those that the user's own tree `home` does not have either.
+def init_submodules(repository: Git, git: Git) -> list[str]:
+    """Check out the submodules of a new worktree; return those that the user's own tree lacks as well.
 
     They are cloned from the user's tree, which needs no network and no keys.
     """
@@ -74,7 +74,7 @@ def init_submodules(home: Git, git: Git) -> list[str]:
     linked = gitlinks(git)
     for path, name in submodule_paths(git).items():
         folder = os.fsdecode(path)
-        source = os.path.join(home.root, folder)
+        source = os.path.join(repository.root, folder)
         if path not in linked:
             continue
         if not os.path.lexists(os.path.join(source, ".git")):
@@ -90,17 +90,17 @@ def init_submodules(home: Git, git: Git) -> list[str]:
     return missing
 
 
-def copy_included_files(home: Git, git: Git) -> list[bytes]:
+def copy_included_files(repository: Git, git: Git) -> list[bytes]:
     """Copy the ignored files that `.worktreeinclude` names (patterns as in .gitignore) into a worktree; return them."""
-    patterns = os.path.join(home.root, INCLUDE_FILE)
+    patterns = os.path.join(repository.root, INCLUDE_FILE)
     if not os.path.isfile(patterns):
         return []
     args = ("ls-files", "-z", "--others", "--ignored", f"--exclude-from={patterns}")
-    names = [path for path in home.run(*args).split(b"\0") if path]
-    ignored = home.try_run("check-ignore", "-z", "--stdin", stdin=b"\0".join(names)).out.split(b"\0")
+    names = [path for path in repository.run(*args).split(b"\0") if path]
+    ignored = repository.try_run("check-ignore", "-z", "--stdin", stdin=b"\0".join(names)).out.split(b"\0")
     included = [path for path in ignored if path and b".ralph" not in path.split(b"/")]
     for path in included:
-        target, source = git.place(path), home.place(path)
+        target, source = git.place(path), repository.place(path)
         # A link is copied as a link, even to a folder: npm workspaces and pnpm link their packages.
         if os.path.lexists(target) or not (os.path.isfile(source) or os.path.islink(source)):
             continue
@@ -121,13 +121,14 @@ def record_setup(worktree: Worktree, included: Sequence[bytes]) -> list[SetupFil
         changes = git.run("diff-tree", "-r", "-z", "--no-renames", "HEAD", tree)
     files = [describe(git.root, *change) for change in parse_raw_changes(changes) if change[0] not in {*included}]
     if files or included:
-        save_setup_files(git.root, SetupFiles(tuple(files), frozenset(included)), _ignored_everywhere(worktree.home))
+        everywhere = _ignored_everywhere(worktree.repository)
+        save_setup_files(git.root, SetupFiles(tuple(files), frozenset(included)), everywhere)
     return files
 
 
-def _ignored_everywhere(home: Git) -> bytes:
+def _ignored_everywhere(repository: Git) -> bytes:
     """Return the patterns of the user's `core.excludesFile`."""
-    named = home.try_run("config", "--type=path", "--get", "core.excludesFile").out.removesuffix(b"\n")
+    named = repository.try_run("config", "--type=path", "--get", "core.excludesFile").out.removesuffix(b"\n")
     default = os.path.join(os.path.dirname(config_folder(os.environ)), "git/ignore")
     with suppress(OSError):
         return read_given(os.fsdecode(named) or default)
@@ -140,22 +141,22 @@ _ARGV = (sys.executable, "-P", "-c", _CLEANUP)
 
 
 @contextmanager
-def check_out_copy(home: Git, run_id: str, commit: str, keeper: Keeper, name: str = "") -> Iterator[Worktree]:
-    """Yield a throwaway copy of the user's repository `home` at this commit; remove it afterwards.
+def check_out_copy(repository: Git, run_id: str, commit: str, keeper: Keeper, name: str = "") -> Iterator[Worktree]:
+    """Yield a throwaway copy of the user's repository at this commit; remove it afterwards.
 
     `name` distinguishes several copies of one run.
     """
-    free = replace(home, deadline=None)  # an interrupted run still has to tidy up
+    free = replace(repository, deadline=None)  # an interrupted run still has to tidy up
     copy = worktree_named(free, f"-{run_id}{name}-{token_hex(4)}{COPY}", "")
     owner = copy.path.removesuffix(COPY) + OWNER
     handle = None
     try:
-        with worktree_lock(home):
+        with worktree_lock(repository):
             _remove_abandoned(os.path.dirname(copy.path))
-            write_file(owner, b"\0".join(map(os.fsencode, (home.root, home.git_dir))))
+            write_file(owner, b"\0".join(map(os.fsencode, (repository.root, repository.git_dir))))
             handle = hold(owner)
             keeper.set_cleanup(_ARGV, {**os.environ, "PYTHONPATH": PACKAGE_ROOT}, key=copy.path)
-            check_out(replace(copy, home=home), commit)
+            check_out(replace(copy, repository=repository), commit)
         os.makedirs(copy.workspace, exist_ok=True)
         yield copy
     finally:

@@ -36,12 +36,14 @@ class WrongWorktree(UserError):
 
 
 class Worktree(Struct, frozen=True):
-    """A worktree that may exist or not. `workspace` is the user's subfolder in it, `home` the user's working tree."""
+    """A worktree that may exist or not."""
 
     path: str
     branch: str
     workspace: str
-    home: Git
+    """The user's subfolder in it."""
+    repository: Git
+    """The user's own working tree."""
 
     @property
     def git(self) -> Git:
@@ -50,22 +52,22 @@ class Worktree(Struct, frozen=True):
         kept = registered_git_dir(self)
         if not kept:
             raise _another_tree(self)
-        return replace(self.home, root=self.path, git_dir=kept)
+        return replace(self.repository, root=self.path, git_dir=kept)
 
     @property
     def ref(self) -> str:
         return f"refs/heads/{self.branch}"
 
 
-def worktree_of(home: Git, run_id: str) -> Worktree:
-    return worktree_named(home, f"-{run_id}", f"ralph/{run_id}")
+def worktree_of(repository: Git, run_id: str) -> Worktree:
+    return worktree_named(repository, f"-{run_id}", f"ralph/{run_id}")
 
 
-def worktree_named(home: Git, suffix: str, branch: str) -> Worktree:
+def worktree_named(repository: Git, suffix: str, branch: str) -> Worktree:
     """Return a worktree of this repository whose folder ends in `suffix`."""
-    name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in os.path.basename(home.root))
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in os.path.basename(repository.root))
     path = os.path.join(worktrees_folder(), f"{name or 'repository'}{suffix}")
-    return Worktree(path, branch, os.path.join(path, home.prefix).rstrip("/"), home)
+    return Worktree(path, branch, os.path.join(path, repository.prefix).rstrip("/"), repository)
 
 
 def worktrees_folder() -> str:
@@ -80,12 +82,12 @@ def mounts_folder(worktree: str) -> str:
 
 
 @contextmanager
-def worktree_lock(home: Git) -> Iterator[None]:
+def worktree_lock(repository: Git) -> Iterator[None]:
     """Keep other processes of ralph from making or removing worktrees at the same time: git has races there."""
     folder = worktrees_folder()
-    if os.path.commonpath((folder, home.root)) == home.root:
+    if os.path.commonpath((folder, repository.root)) == repository.root:
         raise UserError(
-            f"the worktree would be inside {home.root}", "set XDG_STATE_HOME to a folder outside the repository"
+            f"the worktree would be inside {repository.root}", "set XDG_STATE_HOME to a folder outside the repository"
         )
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -93,7 +95,7 @@ def worktree_lock(home: Git) -> Iterator[None]:
         raise UserError(
             f"cannot make a worktree in {folder}: {error.strerror}", "set XDG_STATE_HOME to a writable folder"
         ) from None
-    with locked(Path(folder), home.time_left):
+    with locked(Path(folder), repository.time_left):
         yield
 
 
@@ -106,28 +108,28 @@ def checked_out_at(git: Git, branch: str) -> str:
 
 def create(worktree: Worktree, start: str = "HEAD") -> str:
     """Make the worktree and its branch, or neither; return a notice for the user. The caller holds `worktree_lock`."""
-    home = worktree.home
-    if not (commit := home.resolve("HEAD")):
+    repository = worktree.repository
+    if not (commit := repository.resolve("HEAD")):
         raise UserError("a worktree needs a commit to start from, and there is none", "commit once, then run again")
     if os.path.lexists(worktree.path):
         raise UserError(f"{worktree.path} already exists", "it may contain work of an earlier run: merge or remove it")
-    if home.resolve(worktree.ref):
+    if repository.resolve(worktree.ref):
         raise UserError(f"the branch {worktree.branch} already exists", "it may contain work of an earlier run")
     commit = commit if start == "HEAD" else start
     args = ("worktree", "add", "--no-track", "-b", worktree.branch, "--", worktree.path, commit)
-    result = home.try_run(*args)
+    result = repository.try_run(*args)
     if result.code:
         with suppress(UserError):
             remove_folder(worktree)
-            if tip := home.resolve(worktree.ref):
-                update_refs(home, f"delete {worktree.ref} {tip}")
+            if tip := repository.resolve(worktree.ref):
+                update_refs(repository, f"delete {worktree.ref} {tip}")
         raise git_error(args, result, "cannot make a worktree")
     os.makedirs(worktree.workspace, exist_ok=True)
-    count = len(_changes(home)) if start == "HEAD" else 0
+    count = len(_changes(repository)) if start == "HEAD" else 0
     if not count:
         return ""
     changes = "an uncommitted change stays" if count == 1 else f"{count} uncommitted changes stay"
-    return f"{changes} in {home.root}; the worktree starts from the last commit"
+    return f"{changes} in {repository.root}; the worktree starts from the last commit"
 
 
 def commit_all(worktree: Worktree, message: str, runner: Runner | None = None) -> str | None:
@@ -184,7 +186,7 @@ def check_out(worktree: Worktree, commit: str) -> bool:
     is_new = not kept or os.path.islink(worktree.path) or not os.path.isdir(worktree.path) or _is_half_made(kept)
     if is_new:
         remove_folder(worktree)
-        worktree.home.run("worktree", "add", "-q", "--detach", "--force", "--force", "--", worktree.path, commit)
+        worktree.repository.run("worktree", "add", "-q", "--detach", "--force", "--force", "--", worktree.path, commit)
     pin_head(worktree, commit)
     remove_stale_locks(worktree.git)
     # A check may have changed the worktree's own index, so another file is used.
@@ -304,7 +306,7 @@ def registered_git_dir(worktree: Worktree) -> str:
 
     The worktree's `.git` is not read: an agent may have changed or removed it.
     """
-    trees = os.path.realpath(os.path.join(worktree.home.common_dir, "worktrees"))
+    trees = os.path.realpath(os.path.join(worktree.repository.common_dir, "worktrees"))
     first, mark = os.path.basename(worktree.path), os.path.join(worktree.path, ".git")
     for name in sorted(os.listdir(trees) if os.path.isdir(trees) else (), key=lambda name: name != first):
         place = os.path.join(trees, name)
@@ -346,13 +348,13 @@ def _is_half_made(git_dir: str) -> bool:
 def remove(worktree: Worktree) -> None:
     """Remove the worktree and its branch, unless that would lose anything."""
     refuse_if_anything_is_lost(worktree)
-    tip = worktree.home.resolve(worktree.ref)
+    tip = worktree.repository.resolve(worktree.ref)
     kept = registered_git_dir(worktree)
     if kept and os.path.lexists(os.path.join(kept, "locked")):
         raise UserError(f"{worktree.path} is locked", f"git worktree unlock {worktree.path}")
     remove_folder(worktree)
     if tip:
-        update_refs(worktree.home, f"delete {worktree.ref} {tip}")
+        update_refs(worktree.repository, f"delete {worktree.ref} {tip}")
 
 
 def remove_folder(worktree: Worktree) -> None:
@@ -373,7 +375,7 @@ def remove_folder(worktree: Worktree) -> None:
                 if folder != trash:
                     os.rename(folder, trash)
                 remove_tree(trash)
-        remove_stale(worktree.home, index, f"{index}.lock", age=0.0)
+        remove_stale(worktree.repository, index, f"{index}.lock", age=0.0)
         forget_setup_files(worktree.path)
         if kept := registered_git_dir(worktree):
             remove_tree(kept, last="gitdir")
@@ -381,13 +383,13 @@ def remove_folder(worktree: Worktree) -> None:
         raise GitError(f"cannot remove {error.filename or worktree.path}: {error.strerror}") from None
 
 
-def remove_unstarted(home: Git, runs: Path) -> None:
+def remove_unstarted(repository: Git, runs: Path) -> None:
     """Remove the worktrees of `runs` that were killed before they began: no agent has worked there."""
-    names = home.run("for-each-ref", "--format=%(refname:lstrip=3)", "refs/heads/ralph/").decode("utf-8", "replace")
-    for run_id in names.splitlines():
+    refs = repository.run("for-each-ref", "--format=%(refname:lstrip=3)", "refs/heads/ralph/")
+    for run_id in refs.decode("utf-8", "replace").splitlines():
         with suppress(OSError, UserError):  # the worktree of another workspace, or in use
             first = next(read_entries(runs / run_id / "journal.ndjson"), None)
-            worktree = worktree_of(home, run_id)
+            worktree = worktree_of(repository, run_id)
             if (first is None or first.type != NAMES[RunStarted]) and not is_occupied(Path(worktree.workspace)):
                 if (kept := registered_git_dir(worktree)) and _is_half_made(kept):
                     remove_folder(worktree)
@@ -416,7 +418,7 @@ def has_unstaged(worktree: Worktree) -> bool:
 
 
 def refuse_if_anything_is_lost(worktree: Worktree) -> None:
-    commits = {worktree.home.resolve(worktree.ref)}
+    commits = {worktree.repository.resolve(worktree.ref)}
     if os.path.isdir(worktree.path):
         commits.add(worktree.git.resolve("HEAD"))
         if left := first_unsaved(worktree):
@@ -424,8 +426,8 @@ def refuse_if_anything_is_lost(worktree: Worktree) -> None:
     for commit in commits - {""}:
         # Another branch, a remote branch, a tag or the user's HEAD may contain it.
         args = (f"--contains={commit}", "refs/heads", "refs/remotes", "refs/tags")
-        refs = worktree.home.run("for-each-ref", "--format=%(refname)", *args).decode("utf-8", "replace")
-        if not {*refs.splitlines()} - {worktree.ref} and not worktree.home.contains("HEAD", commit):
+        refs = worktree.repository.run("for-each-ref", "--format=%(refname)", *args).decode("utf-8", "replace")
+        if not {*refs.splitlines()} - {worktree.ref} and not worktree.repository.contains("HEAD", commit):
             raise UserError(
                 f"the branch {worktree.branch} has commits that are not merged",
                 f"merge them with `git merge {worktree.branch}`, or drop them with `git branch -D`",
@@ -436,14 +438,14 @@ def first_unsaved(worktree: Worktree) -> str:
     """Return the first change, new file or nested repository that exists only in the worktree; empty if none does."""
     git = worktree.git
     paths = [path for path in _work_in(git) if not path.endswith(b"/") or any(files_in(git, path[:-1]))]
-    paths += [git.place(path) for path in _changed_submodules(worktree.home, git)]
+    paths += [git.place(path) for path in _changed_submodules(worktree.repository, git)]
     return display_path(paths[0]) if paths else ""
 
 
-def _changed_submodules(home: Git, git: Git) -> Iterator[bytes]:
-    """Yield the submodules of a worktree with work that the user's own tree `home` does not have."""
+def _changed_submodules(repository: Git, git: Git) -> Iterator[bytes]:
+    """Yield the submodules of a worktree with work that the user's own tree `repository` does not have."""
     for path, commit in gitlinks(git).items():
-        place, source = (os.path.join(root, os.fsdecode(path)) for root in (git.root, home.root))
+        place, source = (os.path.join(root, os.fsdecode(path)) for root in (git.root, repository.root))
         if not os.path.isdir(place) or not os.listdir(place):
             continue
         if not os.path.exists(os.path.join(place, ".git")) or not os.path.exists(os.path.join(source, ".git")):

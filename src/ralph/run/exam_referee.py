@@ -16,9 +16,9 @@ class ExamReferee:
     """Runs the exams of a run at its claims."""
 
     def __init__(self, context: Context, trees: Trees) -> None:
-        if trees.home is None:
+        if trees.repository is None:
             raise UserError("an exam needs git, which cannot use this repository", "`git status` may say why")
-        self._exams, self._tell, self._trees = Exams(context, trees.home, context.folder.id), context.tell, trees
+        self._exams, self._tell, self._trees = Exams(context, trees.repository, context.folder.id), context.tell, trees
 
     def examine(self, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
         """Run the exams on the checkpoint of a claimed iteration, up to the first that fails."""

@@ -68,7 +68,7 @@ class Played(Struct, frozen=True):
         """Remove the worktree; return False if there is none, or if it contains work that exists nowhere else."""
         if self.worktree is None:
             return False
-        home = replace(self.worktree.home, deadline=None)  # the deadline was that of the run
+        home = replace(self.worktree.repository, deadline=None)  # the deadline was that of the run
         try:
             remove(replace(self.worktree, home=home))
         except UserError:

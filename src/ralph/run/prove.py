@@ -38,7 +38,7 @@ def prove_run(run: Run, stop: Stop, request: RunRequest, *, parts: Parts, contex
     its cost and its changes."""
     settings, last = request.settings, run.last
     is_wanted = settings.prove != "off" and stop.outcome is Outcome.DONE and not request.looks_only
-    home = trees.home
+    home = trees.repository
     if not is_wanted or last is None or last.tree is None or home is None:
         return run
 

@@ -184,7 +184,7 @@ class PullRequestPublisher:
 
     def _push(self) -> None:
         context, branch = self._context, self._worktree.branch
-        tip = self._worktree.home.resolve(self._worktree.ref)
+        tip = self._worktree.repository.resolve(self._worktree.ref)
         if not tip or tip == self._pushed:
             return
         lease = f"--force-with-lease=refs/heads/{branch}:{self._pushed}"  # the agent may have rewritten history

@@ -67,7 +67,7 @@ class Tuning:
 
     def __init__(self, context: Context, trees: GitTrees, worktree: Worktree, stack: ExitStack) -> None:
         self._context, self._trees, self._stack = context, trees, stack
-        self._worktree, self._home = worktree, worktree.home
+        self._worktree, self._home = worktree, worktree.repository
         self._command = measuring_command(context.settings.tune)
         self._copies: dict[CopyName, PreparedCopy] = {}
         self._best = ""  # the commit of the best version

@@ -69,10 +69,10 @@ def quiet_context(context: Context, worktree: Worktree) -> Context:
 def fill_worktree(worktree: Worktree, context: Context) -> None:
     """Check out submodules, copy the files that `.worktreeinclude` names, run `--setup`, and record what both made."""
     setup = context.settings.work.setup
-    if missing := worktree_setup.init_submodules(worktree.home, worktree.git):
-        hint = f"git submodule update --init in {worktree.home.root} makes them available"
+    if missing := worktree_setup.init_submodules(worktree.repository, worktree.git):
+        hint = f"git submodule update --init in {worktree.repository.root} makes them available"
         context.tell(Notice(f"submodules that are not in the worktree: {listed(missing, 5)}; {hint}"))
-    included = worktree_setup.copy_included_files(worktree.home, worktree.git)
+    included = worktree_setup.copy_included_files(worktree.repository, worktree.git)
     if setup:
         run_setup(setup, worktree, context)
     if setup or included:
@@ -96,8 +96,8 @@ def run_setup(setup: str, worktree: Worktree, context: Context) -> None:
 def enter_worktree(context: Context, worktree: Worktree, tell: TellAll = lambda *event: None) -> Iterator[Context]:
     """Yield the context whose commands see a prepared worktree as the project: in place of the user's tree, or at its
     own path. `tell` learns why it isn't in place."""
-    settings, dependencies = context.settings, find_dependencies(worktree.home)
-    copy_generated(worktree.home, worktree.git, dependencies)
+    settings, dependencies = context.settings, find_dependencies(worktree.repository)
+    copy_generated(worktree.repository, worktree.git, dependencies)
     obstacle = None if settings.copies == "plain" else find_obstacle(worktree, dependencies, _named_paths(settings))
     method = obstacle or find_copy_method(settings)
     if method == "plain" or isinstance(method, Obstacle):

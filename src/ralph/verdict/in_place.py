@@ -78,7 +78,7 @@ class Namespace:
     def __init__(
         self, worktree: Worktree, method: Method, dependencies: Dependencies, kept: Sequence[str] = ()
     ) -> None:
-        self.main, self.copy = os.path.realpath(worktree.home.root), os.path.realpath(worktree.path)
+        self.main, self.copy = os.path.realpath(worktree.repository.root), os.path.realpath(worktree.path)
         self._worktree, self._method, self._dependencies = worktree, method, dependencies
         paths = filter(os.path.isdir, map(os.path.realpath, kept))
         self.kept = tuple(path for path in paths if is_inside(path, (self.main,)))
@@ -325,7 +325,7 @@ def _explain(reason: str) -> Obstacle:
 
 def find_obstacle(worktree: Worktree, dependencies: Dependencies, texts: Iterable[str]) -> Obstacle | None:
     """Return why this worktree cannot be in place, if it can't. `texts` are commands and paths of the settings."""
-    main, copy = os.path.realpath(worktree.home.root), os.path.realpath(worktree.path)
+    main, copy = os.path.realpath(worktree.repository.root), os.path.realpath(worktree.path)
     home = os.path.realpath(os.path.expanduser("~"))
     if is_inside(home, (main,)):
         return Obstacle(f"{main} contains your home")

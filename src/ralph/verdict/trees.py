@@ -35,9 +35,9 @@ class Trees:
         self._context, self.worktree, self._walks = context, worktree, walks
 
     @property
-    def home(self) -> Git | None:
+    def repository(self) -> Git | None:
         """The user's repository."""
-        return self.worktree.home if self.worktree else self.git
+        return self.worktree.repository if self.worktree else self.git
 
     def begin(self, base: Fingerprint | None = None, after: int = 0) -> Fingerprint | None:
         """Save the state before the first iteration. If the run is resumed after `after` iterations, `base` is that

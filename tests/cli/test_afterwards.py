@@ -681,6 +681,23 @@ def test_a_worktree_that_an_earlier_version_left_half_accepted_is_restored(
     assert ((workspace / "fresh").exists(), trees(git)) == (True, 1)
 
 
+@pytest.mark.parametrize("place", [".", "below"])
+def test_in_the_worktree_of_a_run_commands_mean_this_run(
+    ralph: Ralph, agent: Agent, git: Git, repository: Path, place: str
+) -> None:
+    worktree = run_in_worktree(ralph, agent, "true", "mkdir -p below; echo 1 > below/first")
+    other = run_in_worktree(ralph, agent, "true", "echo 2 > second")
+    folder, run = worktree / place, worktree.name.removeprefix("workspace-")
+    assert run in ralph("show", cwd=folder).out.splitlines()[0]
+    assert "+++ b/below/first" in ralph("diff", cwd=folder).out
+    assert "+++ b/second" in ralph("diff", "-C", str(other), cwd=folder).out
+    accepted = ralph("accept", cwd=folder)
+    assert accepted.code == 0, accepted.err
+    assert f"ralph/{run} is merged" in accepted.out
+    assert "is gone" in ralph("discard", cwd=other).out
+    assert (git("branch").split(), trees(git), (repository / "below/first").exists()) == (["*", "main"], 1, True)
+
+
 def test_clean_keeps_the_exam_of_a_demo_that_is_running(ralph: Callable[..., Any], tmp_path: Path) -> None:
     demo, exam = tmp_path / "ralph-demo-1", tmp_path / "ralph-demo-1-exam"
     demo.mkdir()

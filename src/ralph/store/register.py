@@ -181,7 +181,12 @@ def find_workspace(folder: Path) -> Path:
 def find_run(
     name: str, here: Path, objection: Objection = lambda run: "", env: Mapping[str, str] = os.environ
 ) -> Listed:
-    """Return the run called `name` (any unique part of its id), or the one that makes sense without a name."""
+    """Return the run called `name` (any unique part of its id), or the one that makes sense without a name. In the own
+    worktree of a run that is this run."""
+    if not name and (own := _run_of_worktree(here, env)):
+        if why_not := objection(own):
+            raise UserError(f"run {own.id}, to which this worktree belongs, {why_not}", _ALL)
+        return own
     try:
         local = runs_in(here / ".ralph")  # oldest first
     except PermissionError:
@@ -198,6 +203,15 @@ def find_run(
     # The runs of a task work here but are kept in the task's folder.
     local = sorted((*local, *(run for run in others if run.facts.workspace == str(here))), key=lambda run: run.id)
     return _find_named(name, known, objection) if name else _find_obvious(local, known, here, objection)
+
+
+def _run_of_worktree(folder: Path, env: Mapping[str, str]) -> Listed | None:
+    """Return the run whose own worktree contains this folder; None if it isn't in one."""
+    place, worktrees = os.path.realpath(folder), os.path.realpath(state_folder(env, "worktrees"))
+    if not place.startswith(f"{worktrees}/"):
+        return None
+    top = os.path.join(worktrees, os.path.relpath(place, worktrees).partition("/")[0])
+    return next((run for run in reversed(runs(env)) if run.facts.worktree == top), None)
 
 
 def _find_named(name: str, known: list[Listed], objection: Objection) -> Listed:

@@ -280,7 +280,8 @@ def test_commands_change_nothing_in_a_tree_that_replaced_the_worktree(
 def test_a_check_that_redirects_the_worktree_changes_nothing_elsewhere(
     ralph: Ralph, agent: Agent, git: Git, repository: Path, tmp_path: Path
 ) -> None:
-    leads = f"test ! -e {tmp_path}/now || printf 'gitdir: %s\\n' {repository}/.git > .git"
+    # In a copy that is seen in place of the user's tree, `.git` is read-only.
+    leads = f"test ! -e {tmp_path}/now || {{ printf 'gitdir: %s\\n' {repository}/.git > .git; true; }}"
     work = agent("echo new > fresh; echo '<response>DONE</response>'")
     assert ralph("run", "go", "--worktree", "-m", "1", "--check", leads, "--agent", work).code == 0
     (repository / "staged").write_text("mine\n")

@@ -214,7 +214,9 @@ def pin_head(worktree: Worktree, commit: str) -> None:
             raise NotADirectoryError(0, "it is a link now")
         if os.path.isdir(mark) and not os.path.islink(mark):
             remove_tree(mark)
-        replace_file(mark, f"gitdir: {git.git_dir}\n".encode())
+        # A new file would take away the mount over the old one, in the namespace of a copy that is seen in place.
+        if os.path.islink(mark) or read_line(mark) != f"gitdir: {git.git_dir}":
+            replace_file(mark, f"gitdir: {git.git_dir}\n".encode())
         replace_file(os.path.join(git.git_dir, "HEAD"), f"{commit}\n".encode())
     except OSError as error:
         raise GitError(

@@ -55,7 +55,7 @@ def test_the_summary_of_a_tool_is_read(name: str) -> None:
         ("\x1b[31m1 failed\x1b[0m, \x1b[32m2 passed\x1b[0m in 0.1s", FailureCount(1, 3)),
         ("test result: ok. 3 passed; 0 failed;\ntest result: FAILED. 1 passed; 2 failed;", FailureCount(2, 6)),
         ("error[E0308]: mismatched types\ntest result: ok. 3 passed; 0 failed;", None),
-        ("3 failed, 1 passed in 1s\nthen\n2 failed, 2 passed in 1s\n", FailureCount(2, 4)),
+        ("3 failed, 1 passed in 1s\nthen\n2 failed, 2 passed in 1s\n", FailureCount(5, 8)),
         ("ok  \tx/a\t0.1s\nok  \tx/b\t0.1s\n", FailureCount(0, 2)),
     ],
 )

@@ -19,6 +19,7 @@ from ralph.core.check_counts import count_failures
 from ralph.core.claims import Claim, Reading, find_echoes, find_marker
 from ralph.core.model import Exit
 from ralph.core.proof import function_name
+from ralph.core.runner_output import read_tests
 from ralph.core.secrets import Redactor, redact_text, redactable_length
 from ralph.core.tasks_file import tasks_in_markdown
 from ralph.errors import UserError
@@ -161,6 +162,7 @@ READERS: dict[str, Reader] = {
     "failures": stated_in,
     "an answer with a summary": without_summary,
     "failure counts": count_failures,
+    "what test runners report": lambda said: read_tests(f"1..3\n=== RUN\nPHPUnit\n<testsuite>{said}"),
     "a count of unittest": lambda said: count_failures(f"Ran 3 tests in 1s\n\nFAILED {said}"),
     "a function's name": function_name,
     "resets": lambda said: resets_at(said, 1.8e9),

@@ -120,6 +120,4 @@ def plan_old_tests(changes: Iterable[PathChange], named: Iterable[str] = ()) -> 
         elif {change.old, change.new} & named:
             reported.append(change.new)
     mixed = [path for path in (*restored, *removed) if file_class(path) == "mixed"]
-    return OldTests(
-        restored=tuple(restored), removed=tuple(removed), reported=tuple(reported), mixed=tuple(mixed)
-    )
+    return OldTests(restored=tuple(restored), removed=tuple(removed), reported=tuple(reported), mixed=tuple(mixed))

@@ -10,16 +10,13 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ralph.core.file_classes import is_test_file
+
 MAX_GAP = 3  # lines between hunks of one group
 SKIPPED_SUFFIXES = (
     *(".md", ".rst", ".txt", ".lock", ".po", ".pot", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".ico"),
     *("package-lock.json", "pnpm-lock.yaml", "go.sum"),
 )
-_TEST_PATH = re.compile(
-    r"(?:^|/)(?:tests?|__tests__|specs?)/|(?:^|/)(?:test_[^/]*|conftest\.py|[^/]*[._-](?:test|spec)s?\.\w+)$"
-)
-
-
 # With these (as `core.attributesFile`) git names the function of each hunk.
 GIT_ATTRIBUTES = """\
 *.py diff=python
@@ -151,10 +148,6 @@ def hunks_worth_undoing(hunks: Iterable[Hunk], contents: Mapping[str, str]) -> l
         and not is_test_file(hunk.path)
         and not is_harmless(hunk, contents.get(hunk.path, ""))
     ]
-
-
-def is_test_file(path: str) -> bool:
-    return _TEST_PATH.search(path.lower()) is not None
 
 
 def is_harmless(hunk: Hunk, content: str = "") -> bool:

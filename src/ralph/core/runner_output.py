@@ -64,7 +64,7 @@ def _unique(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))[:MAX_NAMES]
 
 
-Reader = Callable[[str], Iterator[ReportedTests]]
+OutputReader = Callable[[str], Iterator[ReportedTests]]
 
 
 def _find(pattern: str, text: str) -> Iterator[Match[str]]:
@@ -363,7 +363,10 @@ def _read_surefire(text: str) -> Iterator[ReportedTests]:
     for match in _find(_SUREFIRE_SUMMARY, text):
         ran, failures, errors, skipped = map(int, match.groups())
         counts.append((ran - skipped, failures + errors, skipped))
-    counts += [(0, 0, 0) for _ in _find(r"^(?:\[\w+\] )?No tests (?:to run\.|were executed!)", text)]
+    if re.search(
+        r"^\[INFO\] --- (?:maven-)?(?:surefire|failsafe)\S* |^(?:\[\w+\] )?No tests were executed!", text, re.M
+    ):
+        counts.append((0, 0, 0))  # nothing more is printed if no test matches, or with -DskipTests
     broken = [
         match[1] for match in _find(r"^\[ERROR\] (?:COMPILATION ERROR|(\S+\.(?:java|kt|scala)):\[\d+,\d+\])", text)
     ]
@@ -418,7 +421,7 @@ def _read_junit_xml(text: str) -> Iterator[ReportedTests]:
     yield from _report(counts, failing)
 
 
-READERS: dict[str, Reader] = {
+READERS: dict[str, OutputReader] = {
     "pytest": _read_pytest,
     "unittest": _read_unittest,
     "jest": _read_jest,

@@ -10,27 +10,17 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from fnmatch import fnmatchcase, translate
+from fnmatch import translate
 from hashlib import sha256
 from pathlib import Path
 from re import Pattern
 
 from msgspec import Struct, json
 
+from ralph.core.file_classes import changes_how_tests_run
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import Stamp, make_folder, open_given, read_file, replace_file, stamp
 from ralph.git.index import CACHES, LIBRARIES, OWN, SKIPPED, display_path, files_below, is_run_data
-
-RUNNER_FILES = (
-    *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml"),
-    *("sitecustomize.py", "usercustomize.py", ".coveragerc", "noxfile.py", "nose.cfg", "unittest.cfg"),
-    *("package.json", "tsconfig*.json", ".babelrc*", "babel.config.*", ".mocharc*", "mocha.opts", "setupTests.*"),
-    *("jest.config.*", "jest.setup.*", "jest.*.config.*", "vitest.*", "vite.config.*", "ava.config.*", "karma.conf*"),
-    *("playwright.config.*", "cypress.config.*", "cypress.json", "wdio.conf.*", ".nycrc*", ".c8rc*"),
-    *("phpunit.xml*", "Pest.php", ".rspec", "spec_helper.rb", "rails_helper.rb", "test_helper.rb", "test_helper.exs"),
-    *("junit-platform.properties", "testng.xml", "bunfig.toml", "deno.json*", "Makefile", "justfile"),
-)
-"""Files that change how other tests run. A new file with such a name is refused if it matches a protected pattern."""
 
 RECENT_NS = 100_000_000  # a file that changed less than this ago may change again without a new time stamp
 
@@ -150,7 +140,7 @@ class Protected:
         folder, _, name = path.rpartition(b"/")
         if name == b"__init__.py":  # it runs before the tests next to it
             return any(kept.rpartition(b"/")[0] == folder for kept in self._kept)
-        return any(fnmatchcase(os.fsdecode(name), pattern) for pattern in RUNNER_FILES)
+        return changes_how_tests_run(os.fsdecode(path))
 
     def _find(self) -> Iterator[tuple[bytes, os.stat_result]]:
         """Yield every file that matches the patterns now. Folders behind links are not entered."""

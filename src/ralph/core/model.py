@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.measuring import Comparison, Start
+from ralph.core.runner_output import ReportedTests
 
 
 class Outcome(Enum):
@@ -115,7 +116,8 @@ FailAction = Literal["APPEND", "PREPEND", "REPLACE"]
 
 class Check(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The result of one check. `head` and `tail` are the first and last parts of its output; `cut`: `head` is not all
-    of it. `void` says why the result does not count, whatever the exit code."""
+    of it. `void` says why the result does not count, whatever the exit code. `tests` is what its test runners
+    report."""
 
     name: str
     passed: bool
@@ -129,6 +131,7 @@ class Check(Struct, frozen=True, omit_defaults=True, kw_only=True):
     duration: float = 0.0
     timeout: float | None = None
     void: str = ""
+    tests: ReportedTests | None = None
 
     @property
     def ending(self) -> str:

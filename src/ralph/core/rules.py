@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ralph.core.claims import Claim, FoundMarker, Reading, find_blocked, find_claims
+from ralph.core.judgement import describe_tests
 from ralph.core.limits import reached_budget
 from ralph.core.model import (
     Check,
@@ -92,7 +93,9 @@ def completed(
             f"; warning: {note.text}" for doubt in doubts for note in doubt(run) if isinstance(note, Note)
         )
         yield Stop(
-            Outcome.DONE, _why_done(claim, run) + describe_reviews(run) + warnings, claim=claim.text or claim.kind
+            Outcome.DONE,
+            _why_done(claim, run) + describe_tests(run) + describe_reviews(run) + warnings,
+            claim=claim.text or claim.kind,
         )
 
 

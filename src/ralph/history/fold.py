@@ -231,6 +231,7 @@ def _check_result(check: Check | e.CheckFinished, seconds: float, root: str) -> 
         exit_code=check.exit_code,
         timeout=check.timeout,
         log=short(os.path.join(root, check.log), 1000) if check.log else "",
+        void=short(check.void, 300),
     )
 
 

@@ -19,7 +19,8 @@ counts once the processes that it started have ended."""
 
 
 class CheckResult(Struct, kw_only=True):
-    """One check of one iteration. `timeout`: it took longer than these seconds; `log` is an absolute path."""
+    """One check of one iteration. `timeout`: it took longer than these seconds; `log` is an absolute path. `void`
+    says why the result does not count."""
 
     name: str
     passed: bool
@@ -27,6 +28,7 @@ class CheckResult(Struct, kw_only=True):
     exit_code: int | None = 0
     timeout: float | None = None
     log: str = ""
+    void: str = ""
 
 
 class PastIteration(Struct, kw_only=True):

@@ -7,6 +7,7 @@ continues until it ends or needs another turn, which the host takes.
 import os
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from json import dumps
 from pathlib import Path
@@ -15,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events
+from ralph.core.judgement import Cell, results_so_far
 from ralph.core.model import Iteration, Outcome, Run, Stop, Turn, Wait
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
@@ -27,7 +29,7 @@ from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
 from ralph.run import request as requests
 from ralph.run.parts import make_parts
-from ralph.run.policy import Policy, load_rules, make_composer, make_policy
+from ralph.run.policy import Policy, is_verified, load_rules, make_composer, make_policy
 from ralph.settings import Settings, settings_files
 from ralph.settings.trust import SettingsWatch
 from ralph.store.folder import RunFolder, prepare, remove_orders
@@ -143,7 +145,8 @@ def _judge(loop: Loop, event: loops.HookEvent, began: float) -> str:
     story = load_run(folder.journal)
     is_known = began < loop.answered <= time.time()
     with ExitStack() as stack:
-        engine = open_engine(stack, loop, settings, None if is_known else story.seq)
+        earlier = results_so_far(story.run)
+        engine = open_engine(stack, loop, settings, None if is_known else story.seq, earlier)
         engine.trees.begin(story.run.base_tree)
         run = _with_lost_iterations(story.run, loop)
         turn, transcript = host_turn(loop, event, engine.policy.claims[0].marker)
@@ -164,7 +167,7 @@ def _judge(loop: Loop, event: loops.HookEvent, began: float) -> str:
         with locked(Path(loop.root, loops.FOLDER)):  # only now: the checks may have taken long
             if not loop.is_active():
                 return allow(_TOO_LATE)
-            verified = stop.outcome is Outcome.DONE and settings.verifies
+            verified = stop.outcome is Outcome.DONE and is_verified(run, settings)
             engine.context.tell(
                 *events.closing_events(run, stop, engine.context.clock.elapsed(), loop.max_iterations, verified)
             )
@@ -233,9 +236,12 @@ def folder_of(loop: Loop) -> RunFolder:
     return RunFolder(Path(loop.root, loops.FOLDER), loop.run)
 
 
-def open_engine(stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0) -> Engine:
+def open_engine(
+    stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0, earlier: Iterable[Cell] = ()
+) -> Engine:
     """Open the parts of the loop, without the settings that make no sense inside a session. `seq`: the number of the
-    journal's last line; None to record nothing, because the journal already contains this stop."""
+    journal's last line; None to record nothing, because the journal already contains this stop. `earlier` are the
+    results of the checks so far."""
     # Every check and exam must time out before the host kills the hook.
     longest = (loops.HOOK_TIMEOUT - RESERVED_TIME) / max(1, len(settings.checks) + len(settings.exams))
     timeout = min(settings.check_timeout or longest, longest)
@@ -246,7 +252,7 @@ def open_engine(stack: ExitStack, loop: Loop, settings: Settings, seq: int | Non
     policy = make_policy(settings, (loop.agent,), own=load_rules(settings.rules, (), Path(loop.root)))
     trees = make_trees(context)
     request = requests.RunRequest(settings=settings, workspace=loop.root, goal_text=loop.task)
-    parts = make_parts(request, policy, context, agent=HostAgent(), trees=trees)
+    parts = make_parts(request, policy, context, agent=HostAgent(), trees=trees, earlier=earlier)
 
     def wait(requested: Wait, run: Run) -> None:
         if requested.until:

@@ -1,7 +1,7 @@
 """Make the parts of a loop from a policy and a context. Used by `play` and by the stop hook."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -10,6 +10,7 @@ from ralph.agents.prices import price_hint
 from ralph.core import events
 from ralph.core.events import Notice, Tell
 from ralph.core.gains import is_measurable
+from ralph.core.judgement import Cell
 from ralph.core.model import Iteration, Review, Run, Turn, Wait
 from ralph.core.prompts import own_words
 from ralph.core.referees import (
@@ -46,14 +47,16 @@ def make_parts(
     *,
     agent: Agent,
     trees: Trees,
+    earlier: Iterable[Cell] = (),
     finished: frozenset[tuple[int, str]] = frozenset(),
     referees: Sequence[Referee] = (),
     tuning: Tuning | None = None,
 ) -> Parts:
-    """Return the parts of the loop. `finished` are the SCM tasks of earlier iterations that are done; `tuning` measures
-    each attempt of a run that optimises a number, and keeps or undoes it."""
+    """Return the parts of the loop. `earlier` are the results of the checks so far; `finished` are the SCM tasks of
+    earlier iterations that are done; `tuning` measures each attempt of a run that optimises a number, and keeps or
+    undoes it."""
     settings, mailbox = context.settings, Mailbox(context.folder.path)
-    workspace = LocalWorkspace(context, policy.claims, trees, request.goal_file)
+    workspace = LocalWorkspace(context, policy.claims, trees, request.goal_file, earlier)
     workspace.begin()
     exams = ExamReferee(context, trees) if settings.exams else None
     reviews = settings.reviews.asked if settings.reviews else ()

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ralph import __version__, agents
 from ralph.core import events
+from ralph.core.judgement import results_so_far
 from ralph.core.model import Outcome, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError, shortage
@@ -25,7 +26,7 @@ from ralph.run.agents import CliAgent, workers
 from ralph.run.followups import clear_progress, tell_skipped_hook
 from ralph.run.parts import make_parts
 from ralph.run.plan import RunPlan
-from ralph.run.policy import Policy, explain_missing_claim, make_policy
+from ralph.run.policy import Policy, explain_missing_claim, is_verified, make_policy
 from ralph.run.prove import prove_run
 from ralph.run.publish import PullRequestPublisher
 from ralph.run.request import RunRequest
@@ -382,6 +383,7 @@ def _make_parts(opened: OpenRun, agent: Agent) -> Parts:
         context,
         agent=agent,
         trees=trees,
+        earlier=results_so_far(story.run) if story else (),
         finished=frozenset(finished),
         referees=(publisher.await_host_checks,) if request.pr == "wait" and publisher else (),
         tuning=opened.tuning,
@@ -443,7 +445,7 @@ def _finish(opened: OpenRun, run: Run, stop: Stop, watched: SettingsWatch) -> tu
     if opened.publisher:
         stop = opened.publisher.finish(run, stop)
     # With `looks_only`, a rule has verified the answer.
-    verified = stop.outcome is Outcome.DONE and (request.settings.verifies or request.looks_only)
+    verified = stop.outcome is Outcome.DONE and (is_verified(run, request.settings) or request.looks_only)
     try:
         if changed := watched.end():
             text = f"the settings have changed during the run: {', '.join(changed)}"

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ralph.core import gains, limits, prompts, rules, stuck_rules
 from ralph.core.claims import Claim, Reading
+from ralph.core.judgement import ran_no_tests, results_so_far
 from ralph.core.model import HandOver, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Wait
 from ralph.core.referees import passed_exams, review_gate
 from ralph.core.secrets import redact_text
@@ -291,3 +292,9 @@ def make_composer(
         )
 
     return composed
+
+
+def is_verified(run: Run, settings: Settings) -> bool:
+    """Whether something verified the work of a run that is done. Test runners that never ran a test didn't."""
+    has_other_checks = bool(settings.tasks or settings.exams or settings.preset == "tune")
+    return settings.verifies and (has_other_checks or not ran_no_tests(results_so_far(run)))

@@ -4,13 +4,14 @@ import json
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from ralph.core.claims import Claim
 from ralph.core.events import Notice
+from ralph.core.judgement import Cell, hidden_failures
 from ralph.core.model import Check, Fingerprint, Iteration, Run, Snapshot, Task
 from ralph.core.rules import WAIT_FILE
 from ralph.core.tasks_file import tasks_in_json, tasks_in_markdown
@@ -33,16 +34,23 @@ CHANGED_CHECK = "changed in this run, and part of a check: {names}; --protect '{
 
 class LocalWorkspace:
     """The workspace of a run, or its worktree. If the agent should only look, its changes are undone after
-    each turn."""
+    each turn. `earlier` are the results of the checks so far."""
 
-    def __init__(self, context: Context, claims: Sequence[Claim], trees: Trees, goal_file: str = "") -> None:
+    def __init__(
+        self,
+        context: Context,
+        claims: Sequence[Claim],
+        trees: Trees,
+        goal_file: str = "",
+        earlier: Iterable[Cell] = (),
+    ) -> None:
         settings = context.settings
         self._context, self._trees = context, trees
         self._undoes = context.looks_only and trees.can_undo
         self._protected = self._protect()
         # With `looks_only` everything is protected, and a check may write anything.
         watch = self._protected.watch if self._protected and not context.looks_only else None
-        self._checks = Checks(context, settings.checks, watch)
+        self._checks = Checks(context, settings.checks, watch, earlier)
         self._done_files = [context.home / claim.text for claim in claims if claim.kind == "file"]
         self._wait_file = context.home / WAIT_FILE if settings.wait_signals else None
         self._tasks = TasksFile(context) if settings.tasks else None
@@ -136,7 +144,10 @@ class LocalWorkspace:
     def check(self, number: int) -> tuple[Check, ...] | None:
         for text in self._watched.take_changes():
             self._context.tell(Notice(text))
-        return None if self._context.interrupt.level else self._checks.run(number)
+        results = None if self._context.interrupt.level else self._checks.run(number)
+        for text in hidden_failures(results or ()) if number == 0 else ():
+            self._context.tell(Notice(text))
+        return results
 
     def tree(self, number: int) -> Fingerprint | None:
         return None if self._undoes else self._trees.tree(number)  # after an undo the tree is as it was

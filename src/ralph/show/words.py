@@ -316,10 +316,11 @@ def outcome_sentence(history: RunHistory) -> str:
     said = outcome
     if outcome == "done" and not history.verified:
         said += " (unverified)"
-        reason += "; no check or tasks file was given, so nothing has verified it"
+        reason += "" if history.checked else "; no check or tasks file was given, so nothing has verified it"
     elif outcome != "done":
-        names = [short(check.name, 60) for check in history.failing]
-        failing = [name for name in names if f'"{name}"' not in reason]  # a stalled run names one
+        names = {short(check.name, 60): f" {short(check.void, 200)}" if check.void else "" for check in history.failing}
+        # a stalled run names one
+        failing = [name + why for name, why in names.items() if f'"{name}"' not in reason or why]
         reason += f"; still failing: {listed(failing, 3)}" if failing else ""
     if history.restored and outcome != "interrupted":
         reason += f"; restored or removed {listed([short(path, 60) for path in history.restored], 3)}"

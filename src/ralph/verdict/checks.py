@@ -9,9 +9,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ralph.core import events
+from ralph.core.judgement import Cell, distrust
 from ralph.core.model import Check, Exam
 from ralph.core.prompts import ERROR_LIMIT
-from ralph.core.text import listed, one_line
+from ralph.core.runner_output import MAX_READ, read_tests
+from ralph.core.text import listed, one_line, tail
 from ralph.errors import UserError
 from ralph.files import read_given
 from ralph.git.client import Git
@@ -38,7 +40,8 @@ class Checks:
     """The check commands of a run. Later changes of the settings have no effect on them.
 
     `watch`, if given, is called when a check starts. It returns a function that names the protected files which have
-    changed since then.
+    changed since then. `earlier`, if given, are the results of the run so far: exit code 0 then counts as failed if the
+    tests say otherwise, except before the first turn (number 0).
     """
 
     def __init__(
@@ -46,8 +49,10 @@ class Checks:
         context: Context,
         commands: Sequence[CheckCommand],
         watch: Callable[[], Callable[[], tuple[str, ...]]] | None = None,
+        earlier: Iterable[Cell] | None = None,
     ) -> None:
         self._context, self._commands, self._watch = context, tuple(commands), watch
+        self._earlier = None if earlier is None else [check for cell in earlier for check in cell]
         self._slugs = slugs([context.redact.text(check.command) for check in commands])
 
     def run(self, number: int) -> tuple[Check, ...] | None:
@@ -60,11 +65,20 @@ class Checks:
             result = self._run_one(check, os.path.join(folder, f"guardrail_{number:03d}_{slug}.log"), number)
             if result is None:
                 return None
+            if self._earlier is not None:
+                result = self._distrust(result, self._earlier, is_first=number == 0)
             context.tell(check_finished(result))
             results.append(result)
             if context.settings.fail_fast and not result.passed:
                 break
         return tuple(results)
+
+    def _distrust(self, result: Check, earlier: list[Check], is_first: bool) -> Check:
+        """Return the result as failed if its tests contradict exit code 0, and remember it."""
+        past = [check for check in earlier if check.name == result.name]
+        earlier.append(replace(result, head="", tail=""))
+        finding = None if is_first else distrust(result, past)
+        return replace(result, passed=False, void=finding.text) if finding else result
 
     def _run_one(self, check: CheckCommand, log_path: str, number: int) -> Check | None:
         """Run one check; return None if it was interrupted."""
@@ -77,7 +91,7 @@ class Checks:
         context.tell(events.CheckStarted(check.command))
         with context.log(os.path.join(context.root, log_path)) as log:
             process = context.process(command, timeout=timeout)
-            output = process.capture(head=context.settings.quoted, tail=ERROR_LIMIT, log=log, redact=context.redact)
+            output = process.capture(head=context.settings.quoted, tail=MAX_READ, log=log, redact=context.redact)
         context.report_problems(log)
         changed = changed_files()
         if output.exit.ended_by == "interrupt":
@@ -96,11 +110,12 @@ def check_result(name: str, output: Output, timeout: float | None, hint: str) ->
         # A program that SIGKILL ended has the exit code 137, as in a shell.
         exit_code=128 - ended.code if ended.code is not None and ended.code < 0 else ended.code,
         head=output.head,
-        tail=output.tail,
+        tail=tail(output.tail, ERROR_LIMIT),
         cut=output.cut,
         hint=hint,
         duration=ended.duration,
         timeout=timeout if ended.ended_by == "turn-timeout" else None,
+        tests=read_tests(output.tail),
     )
 
 
@@ -234,7 +249,7 @@ class Exams:
         try:
             with temporary_exam_folder(inside.keeper) as folder, inside.log(log) as file:
                 process = inside.process(self._command(program, inside, folder), timeout=timeout)
-                output = process.capture(head=inside.settings.quoted, tail=ERROR_LIMIT, log=file, redact=inside.redact)
+                output = process.capture(head=inside.settings.quoted, tail=MAX_READ, log=file, redact=inside.redact)
         except CannotStart as error:
             hint = "it runs in a copy of the repository, which --setup and .worktreeinclude prepare"
             raise UserError(f'the exam "{one_line(name, 200)}" cannot start: {error.message}', hint) from None

@@ -1,0 +1,417 @@
+"""The verdict about a change: cells in, holds, refuted or could not judge out, with reasons and notes. Pure.
+
+A cell has the results of every check on one state of the repository:
+
+                     tests as they were    tests as they are
+    code as it was   base                  old_code (U)
+    code as it is    old_tests (O)         head
+
+`missing_cell` names the next one to run, in the order of cost. The finding letters are those of the guide.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from ralph.core.model import Check, Exam, Review, Run
+from ralph.core.proof import Proof
+from ralph.core.runner_output import MAX_NAMES, ReportedTests
+from ralph.core.text import clean, listed, one_line, plural
+
+Cell = tuple[Check, ...]
+CellName = Literal["head", "base", "old_tests", "head_again", "old_tests_again", "old_code"]
+ChangeVerdict = Literal["holds", "refuted", "could not judge"]
+TestsRule = Literal["as-they-were", "may-change"]
+FindingKind = Literal["F", "Z", "N", "S", "weakened", "adapted", "load error", "not comparable", "green"]
+
+LAST_LINES = 3  # of an unknown runner's output, to recognise the same failure
+ASK_AGENT = (
+    "{test} was red before you began. With the tests as they were at the start, it still fails. Make it pass without "
+    "changing what it asks. If the test itself is wrong, put it back and say BLOCKED and why; a person decides."
+)
+# These print a count only if a test fails: Gradle always, Maven with -q.
+SILENT_WHEN_GREEN = frozenset({"gradle", "surefire"})
+
+
+class ChangeFinding(Struct, frozen=True, omit_defaults=True):
+    """Something that the cells show. `text` is for people, without a full stop; if it is about one `check`, that is its
+    subject."""
+
+    kind: FindingKind
+    text: str
+    tests: tuple[str, ...] = ()
+    check: str = ""
+
+    @property
+    def sentence(self) -> str:
+        return f"{one_line(self.check, 80)} {self.text}" if self.check else self.text
+
+
+class Cells(Struct, frozen=True, kw_only=True):
+    """The results of the checks on each state; None if they were not run on it."""
+
+    head: Cell
+    base: Cell | None = None
+    old_tests: Cell | None = None
+    head_again: Cell | None = None
+    """Red the first time: again. If O is red: in O's copy, where the tests as they are must pass."""
+    old_tests_again: Cell | None = None
+    old_code: Cell | None = None
+
+
+# One check: F, Z, N
+
+
+def distrust(check: Check, earlier: Sequence[Check]) -> ChangeFinding | None:
+    """Return why exit code 0 of this check doesn't count (F or Z).
+
+    `earlier` are its results so far, the one before the work first. An unknown runner gives no finding.
+    """
+    if check.exit_code != 0 or check.timeout or check.void:
+        return None
+    tests = check.tests
+    if tests and tests.failed and not (earlier and _hides_failures(earlier[0])):
+        return ChangeFinding("F", f"exits with 0, but reports {_failed(tests)}", tests.failing, check.name)
+    counts = [then.tests for then in earlier if then.tests and then.tests.ran]
+    if not counts or (tests and tests.ran):
+        return None
+    before = counts[-1].ran
+    if tests and tests.ran == 0:
+        return ChangeFinding("Z", f"ran 0 tests ({before} before)", (), check.name)
+    if all(SILENT_WHEN_GREEN.issuperset(count.runners) for count in counts):
+        return None
+    return ChangeFinding("Z", f"exits with 0, but no longer reports any tests ({before} before)", (), check.name)
+
+
+def _hides_failures(check: Check) -> bool:
+    """Whether the check reports failed tests and exits with 0."""
+    return check.exit_code == 0 and check.tests is not None and check.tests.failed > 0
+
+
+def hidden_failures(checks: Iterable[Check]) -> list[str]:
+    """Return a sentence for each check that reports failed tests but exits with 0, before the work begins."""
+    return [
+        f"{one_line(check.name, 80)} exits with 0, but reports {_failed(check.tests)}: its exit code counts"
+        for check in checks
+        if check.tests and _hides_failures(check)
+    ]
+
+
+def _failed(tests: ReportedTests) -> str:
+    names = f" ({listed(tests.failing, 3)})" if tests.failing else ""
+    return f"{tests.failed} failed{names}"
+
+
+def fewer_tests(now: Iterable[Check], before: Iterable[Check]) -> ChangeFinding | None:
+    """Return the finding N: the same runners of the same checks ran fewer tests than before."""
+    starts = {check.name: check.tests for check in before}
+    pairs = [(check.tests, starts.get(check.name)) for check in now]
+    counts = [(new.ran or 0, old.ran or 0) for new, old in pairs if new and old and new.runners == old.runners]
+    ran, ran_before = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
+    return ChangeFinding("N", f"{ran} tests ran, {ran_before} before") if ran < ran_before else None
+
+
+def ran_no_tests(results: Iterable[Cell]) -> bool:
+    """Whether all checks are known test runners, and none of them ever ran a test."""
+    checks = [check for cell in results for check in cell]
+    reports = [check.tests for check in checks if check.passed]
+    return (
+        bool(reports)
+        and all(tests and tests.ran == 0 for tests in reports)
+        and not any(check.tests and check.tests.ran for check in checks)
+    )
+
+
+def results_so_far(run: Run) -> list[Cell]:
+    """Return the results of all checks in this run, those before the first turn first."""
+    return [run.baseline or (), *(iteration.checks for iteration in run.iterations)]
+
+
+def describe_tests(run: Run) -> str:
+    """Return what the reason of a run that is done adds about its tests: `; 38 tests ran, 41 before`."""
+    if ran_no_tests(results_so_far(run)):
+        return "; 0 tests ran"
+    finding = fewer_tests(run.last.checks, run.baseline or ()) if run.last else None
+    return f"; {finding.text}" if finding else ""
+
+
+# Tests as they were: S, weakened, adapted, load error
+
+
+def compare_tests(cells: Cells, is_gone: Callable[[str], bool] = lambda test: False) -> ChangeFinding | None:
+    """Return what the tests as they were say about the code as it is; None if that is not asked, or a cell is missing.
+
+    `is_gone` tells whether a test no longer exists.
+    """
+    if cells.old_tests is None or missing_cell(cells):
+        return None
+    if _is_green(cells.old_tests):
+        return ChangeFinding("green", "test files changed, and as they were, they pass")
+    if cells.head_again is not None and not _is_green(cells.head_again):
+        return ChangeFinding("not comparable", "could not compare the tests: as they are now, they fail in the copy")
+    if cells.old_tests_again is not None and _is_green(cells.old_tests_again):
+        return ChangeFinding(
+            "not comparable", "could not compare the tests: as they were, they failed once and then passed"
+        )
+    if tests := still_red(cells):
+        text = f"the checks pass only with changed tests ({listed(tests, 3)} {_was(tests)} red at the start)"
+        return ChangeFinding("S", text, tests)
+    if errors := _load_errors(cells.old_tests):
+        return ChangeFinding(
+            "load error", f"the tests as they were don't load on this code: {listed(errors, 3)}", errors
+        )
+    return _weakened_or_adapted(cells, is_gone)
+
+
+def still_red(cells: Cells) -> tuple[str, ...]:
+    """Return the tests that were red at the start and still fail as they were (S).
+
+    For an unknown runner, which names no tests: checks that fail with the same last lines. A load error is no name.
+    """
+    tests: list[str] = []
+    starts = {check.name: check for check in cells.base or () if not check.passed}
+    for check in cells.old_tests or ():
+        start = starts.get(check.name)
+        if check.passed or start is None:
+            continue
+        if check.tests or start.tests:
+            tests += [name for name in _failing(check) if name in _failing(start)]
+        elif _last_lines(check) == _last_lines(start):
+            tests.append(check.name)
+    return tuple(dict.fromkeys(tests))
+
+
+def _weakened_or_adapted(cells: Cells, is_gone: Callable[[str], bool]) -> ChangeFinding:
+    if errors := _load_errors(cells.old_code or ()):
+        text = f"could not compare the tests: as they are, they don't load on the old code: {listed(errors, 3)}"
+        return ChangeFinding("not comparable", text, errors)
+    now = {check.name: check for check in cells.old_code or ()}
+    failing: list[str] = []
+    weak: list[str] = []
+    for check in cells.old_tests or ():
+        if check.passed:
+            continue
+        names = _failing(check) or (check.name,)
+        undone = now.get(check.name)
+        if undone and len(_failing(undone)) >= MAX_NAMES:
+            return ChangeFinding("not comparable", "could not compare the tests: too many of them fail on the old code")
+        failing += names
+        if undone and undone.passed:
+            weak += names
+        elif undone and _failing(check):
+            weak += [name for name in names if name not in _failing(undone)]
+    if not weak:
+        return ChangeFinding(
+            "adapted",
+            f"{plural(len(failing), 'test')} {_was(failing)} changed to fit: {listed(failing, 3)}",
+            tuple(failing),
+        )
+    rest = "and is gone" if is_gone(weak[0]) else "and as it is accepts the old code"
+    more = f"; {plural(len(weak) - 1, 'more test')} like it" if len(weak) > 1 else ""
+    return ChangeFinding("weakened", f"{weak[0]}, as it was, fails now, {rest}{more}", tuple(weak))
+
+
+def missing_cell(cells: Cells) -> CellName | None:
+    """Return the cell to run next to compare the tests if O is red; None if everything needed is there."""
+    if cells.old_tests is None or _is_green(cells.old_tests):
+        return None
+    if cells.head_again is None:
+        return "head_again"
+    if not _is_green(cells.head_again):
+        return None
+    if cells.old_tests_again is None:
+        return "old_tests_again"
+    if _is_green(cells.old_tests_again) or still_red(cells) or _load_errors(cells.old_tests):
+        return None
+    return "old_code" if cells.old_code is None else None
+
+
+ClaimAnswer = Literal["accept", "refuse", "block"]
+
+
+def answer_claim(
+    finding: ChangeFinding | None, refused: Sequence[FindingKind], tries: int, tests: TestsRule
+) -> ClaimAnswer:
+    """Return what happens to a claim whose other gates hold; `refused` are the kinds of the refusals so far, among
+    `tries` that exams share."""
+    if finding is None or tests == "may-change" or finding.kind not in ("S", "weakened"):
+        return "accept"
+    if finding.kind == "weakened":
+        return "accept" if "weakened" in refused else "refuse"
+    return "block" if len(refused) + 1 >= tries else "refuse"
+
+
+# The whole change
+
+
+class ChangeEvidence(Struct, frozen=True, kw_only=True):
+    """Everything that is known about a change. What was not asked is empty."""
+
+    cells: Cells
+    tests: TestsRule = "as-they-were"
+    problem: str = ""
+    """Why it cannot be judged: no base, nothing changed, no time."""
+    canary: str = ""
+    """Why the checks don't test the copy, if they stay green with every source file broken."""
+    protected: tuple[str, ...] = ()
+    """Protected files that the change touches."""
+    exams: tuple[Exam, ...] = ()
+    reviews: tuple[Review, ...] = ()
+    proof: Proof | None = None
+
+
+class Judgement(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The verdict. `looks` are what a person should look at although the change holds; `notes` don't matter to it."""
+
+    verdict: ChangeVerdict
+    reasons: tuple[str, ...] = ()
+    looks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    findings: tuple[ChangeFinding, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Tests that fail before and now, which say nothing about the change."""
+
+    @property
+    def exit_code(self) -> int:
+        return {"holds": 0, "refuted": 1, "could not judge": 2}[self.verdict]
+
+    @property
+    def headline(self) -> str:
+        return f"holds, but look: {self.looks[0]}" if self.verdict == "holds" and self.looks else self.verdict
+
+
+def judge_change(evidence: ChangeEvidence, is_gone: Callable[[str], bool] = lambda test: False) -> Judgement:
+    """Return the verdict; the first refutation in the order of cost is its reason."""
+    cells = evidence.cells
+    if problem := evidence.problem or _cannot_judge(cells) or evidence.canary:
+        return Judgement(verdict="could not judge", reasons=(problem,))
+    left_out = _red_on_both_sides(cells)
+    if reason := _new_failure(cells):
+        return Judgement(verdict="refuted", reasons=(reason,), left_out=left_out)
+    findings = _findings(cells, is_gone)
+    is_refuting = ("F", "Z", "S") if evidence.tests == "as-they-were" else ("F", "Z")
+    reasons = [finding.sentence for finding in findings if finding.kind in is_refuting]
+    reasons += _refusals(evidence)
+    looks = [
+        finding.text for finding in findings if finding.kind in ("S", "weakened") and finding.kind not in is_refuting
+    ]
+    notes = [finding.text for finding in findings if finding.kind not in (*is_refuting, "S", "weakened", "green")]
+    if left_out:
+        fail = f"{plural(len(left_out), 'test')} that fail{'s' * (len(left_out) == 1)}"
+        notes.insert(0, f"left out {fail} here before and now: {listed(left_out, 3)}")
+    return Judgement(
+        verdict="refuted" if reasons else "holds",
+        reasons=tuple(reasons[:1]),
+        looks=tuple(looks),
+        notes=(*notes, *_remarks(evidence)),
+        findings=tuple(findings),
+        left_out=left_out,
+    )
+
+
+def _findings(cells: Cells, is_gone: Callable[[str], bool]) -> list[ChangeFinding]:
+    base = {check.name: check for check in cells.base or ()}
+    found = [distrust(check, [base[check.name]] if check.name in base else []) for check in cells.head]
+    found += [fewer_tests(cells.head, cells.base or ()), compare_tests(cells, is_gone)]
+    return [finding for finding in found if finding]
+
+
+def _refusals(evidence: ChangeEvidence) -> list[str]:
+    """Return what refutes a change whose tests hold."""
+    files = [f"protected files were changed: {listed(evidence.protected, 3)}"] if evidence.protected else []
+    exams = [f"the exam fails: {one_line(exam.name, 200)}" for exam in evidence.exams if not exam.passed]
+    return [
+        *files,
+        *exams,
+        *(
+            f"a review asks for changes: {one_line(review.changes, 300)}"
+            for review in evidence.reviews
+            if review.changes
+        ),
+    ]
+
+
+def _remarks(evidence: ChangeEvidence) -> list[str]:
+    """Return what should be known about a change, whatever the verdict."""
+    remarks = [f"not reviewed: {one_line(review.problem, 200)}" for review in evidence.reviews if review.problem]
+    proof = evidence.proof
+    if proof and proof.verdict == "nothing tested":
+        remarks.append("every check passes without any of this change")
+    elif proof and proof.untested:
+        remarks.append(f"no check notices if these are undone: {listed([part.place for part in proof.untested], 3)}")
+    if evidence.cells.base and _is_green(evidence.cells.base) and not evidence.exams:
+        remarks.append("the checks passed before as well, so they prove little: nothing here asked for this change")
+    return remarks
+
+
+def _cannot_judge(cells: Cells) -> str:
+    """Return why red checks at the head say nothing about the change."""
+    if _is_green(cells.head):
+        return ""
+    if cells.head_again is not None and _is_green(cells.head_again):
+        return "the checks failed once and passed the next time, on the same files"
+    if not cells.base or _is_green(cells.base):
+        return ""
+    if not any(check.tests and check.tests.ran for cell in (cells.head, cells.base) for check in cell):
+        if all(_last_lines(check) == _last_lines(start) for check, start in _red_pairs(cells)):
+            return f"no test could start, before and now: {_last_line(cells.head)}"
+        return ""
+    if _new_failure(cells):
+        return ""
+    is_all = all(check.tests is None or check.tests.failed >= (check.tests.ran or 0) for check in cells.head)
+    return "the same tests fail before and now, and there are no others" if is_all else ""
+
+
+def _new_failure(cells: Cells) -> str:
+    """Return the first failure at the head that was not there at the base."""
+    starts = {check.name: check for check in cells.base or ()}
+    for check in cells.head:
+        start = starts.get(check.name)
+        if check.passed:
+            continue
+        is_new = start is None or start.passed
+        known = () if start is None or is_new else (*_failing(start), *_load_errors((start,)))
+        if names := [name for name in _failing(check) if name not in known]:
+            return f"{one_line(check.name, 80)} fails: {listed(names, 3)}"
+        if errors := [name for name in _load_errors((check,)) if name not in known]:
+            return f"{one_line(check.name, 80)} can't load {listed(errors, 3)}"
+        if is_new or (start and not _failing(check) and not known and _last_lines(check) != _last_lines(start)):
+            return f"{one_line(check.name, 80)} fails: {_last_line((check,))}"
+    return ""
+
+
+def _red_on_both_sides(cells: Cells) -> tuple[str, ...]:
+    names = [name for check, start in _red_pairs(cells) for name in _failing(check) if name in _failing(start)]
+    return tuple(dict.fromkeys(names))
+
+
+def _red_pairs(cells: Cells) -> list[tuple[Check, Check]]:
+    starts = {check.name: check for check in cells.base or () if not check.passed}
+    return [(check, starts[check.name]) for check in cells.head if not check.passed and check.name in starts]
+
+
+def _is_green(cell: Cell) -> bool:
+    return all(check.passed for check in cell)
+
+
+def _failing(check: Check) -> tuple[str, ...]:
+    return check.tests.failing if check.tests else ()
+
+
+def _load_errors(cell: Cell) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for check in cell if check.tests for name in check.tests.load_errors))
+
+
+def _last_lines(check: Check) -> list[str]:
+    lines = [line.strip() for line in clean(check.tail or check.head).split("\n")]
+    return [line for line in lines if line][-LAST_LINES:]
+
+
+def _last_line(cell: Cell) -> str:
+    check = next(check for check in cell if not check.passed)
+    return one_line((_last_lines(check) or [check.ending])[-1], 120)
+
+
+def _was(names: Sequence[str]) -> str:
+    return "was" if len(names) == 1 else "were"

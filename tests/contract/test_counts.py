@@ -1,4 +1,4 @@
-"""What a check's test runner reports counts beside its exit code: failed tests, no tests, fewer tests."""
+"""What a check's test runner reports counts, not only its exit code: failed tests, no tests, fewer tests."""
 
 from collections.abc import Callable
 from pathlib import Path

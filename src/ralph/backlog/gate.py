@@ -307,7 +307,9 @@ def make_gate(work: BacklogOrder, repository: Git, folder: RunFolder, keeper: Ke
         (one,) = seen
         if one.passed:
             return None
-        return FailedCheck(one.name, one.ending, tail(clean(one.tail), ERROR_LIMIT), count_failures(clean(one.tail)))
+        return FailedCheck(
+            one.name, one.ending, tail(clean(one.tail), ERROR_LIMIT), count_failures(one.tail, one.tests)
+        )
 
     def furnish() -> None:
         fill_worktree(made, context)

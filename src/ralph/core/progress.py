@@ -93,7 +93,7 @@ def _measure_check(check: Check) -> MeasuredCheck:
     numbers."""
     if check.passed:
         return MeasuredCheck(check.name, True)
-    count = None if check.timeout or check.void else count_failures(check.tail or check.head)
+    count = None if check.timeout or check.void else count_failures(check.tail or check.head, check.tests)
     text = check.head if not check.cut else f"{check.head}\n{check.tail}"
     lines = _VARIABLE.sub("", text).strip().split("\n")
     last = lines.pop() if count is None else ""  # its numbers may be a count of failures

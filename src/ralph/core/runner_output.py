@@ -349,16 +349,17 @@ def _read_phpunit(text: str) -> Iterator[ReportedTests]:
 _SUREFIRE_SUMMARY = r"^(?:\[\w+\] )?Tests run: (\d+), Failures: (\d+), Errors: (\d+), Skipped: (\d+)$"
 
 
+_SUREFIRE_TEST = re.compile(r"(?:\[ERROR\] )?(?!Tests run:)([\w.$]+)(\([^)]*\))?")
+
+
 def _read_surefire(text: str) -> Iterator[ReportedTests]:
     """Read Maven's surefire and failsafe: one summary for each module."""
     failing = []
-    for match in _find(
-        r"^(?:\[ERROR\] )?([\w.$]+)(\([^)\n]*\))?[^\n]*?Time elapsed: [^\n]* <<< (?:FAILURE|ERROR)!", text
-    ):
-        place = (match[2] or "")[1:-1]
-        is_class = re.fullmatch(r"[\w$]+(?:\.[\w$]+)+", place) is not None and "." not in match[1]
-        failing.append(f"{place}.{match[1]}" if is_class else match[1])  # 2.x prints `test(package.Class)`
-    failing = [name for name in failing if name != "Tests"]
+    for line in text.splitlines():
+        match = _SUREFIRE_TEST.match(line) if line.endswith(("<<< FAILURE!", "<<< ERROR!")) else None
+        if match:  # 2.x prints `test(package.Class)`
+            place = (match[2] or "")[1:-1]
+            failing.append(f"{place}.{match[1]}" if "." not in match[1] and "." in place else match[1])
     counts = []
     for match in _find(_SUREFIRE_SUMMARY, text):
         ran, failures, errors, skipped = map(int, match.groups())
@@ -378,15 +379,15 @@ def _read_gradle(text: str) -> Iterator[ReportedTests]:
     counts = []
     for match in _find(r"^(\d+) tests? completed, (\d+) failed(?:, (\d+) skipped)?", text):
         counts.append((int(match[1]) - _number(match[3]), int(match[2]), _number(match[3])))
-    names = [f"{m[1]}.{m[2]}" for m in _find(r"^(\w[\w.$]*) > ([^\n]*?)(?:\([^)\n]*\))? FAILED$", text)]
-    yield from _report(counts, [name.partition("[")[0] for name in names])
+    names = [f"{m[1]}.{m[2]}" for m in _find(r"^(\w[\w.$]*) > ([^\n]*) FAILED$", text)]
+    yield from _report(counts, [re.split(r"[(\[]", name, maxsplit=1)[0] for name in names])
 
 
 def _read_ctest(text: str) -> Iterator[ReportedTests]:
     summary = r"^\d+% tests passed, (\d+) tests? failed out of (\d+)"
     counts = [(int(match[2]), int(match[1]), 0) for match in _find(summary, text)]
     counts += [(0, 0, 0) for _ in _find(r"^No tests were found!!!$", text)]
-    yield from _report(counts, [match[1] for match in _find(r"^\s+\d+ - (\S+) \((?:Failed|Timeout|SEGFAULT)", text)])
+    yield from _report(counts, [match[1] for match in _find(r"^[ \t]+\d+ - (\S+) \((?:Failed|Timeout|SEGFAULT)", text)])
 
 
 def _read_dotnet(text: str) -> Iterator[ReportedTests]:

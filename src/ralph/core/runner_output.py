@@ -76,8 +76,14 @@ def _numbers(text: str) -> dict[str, int]:
     return {word.lower(): _number(number) for number, word in re.findall(r"(?<![\d,])([\d,]{1,12}) ([A-Za-z]+)", text)}
 
 
+def _named_numbers(text: str, sign: str) -> dict[str, int]:
+    """Read "failures=1, errors=2" as numbers by name."""
+    pairs = (part.rstrip(".").partition(sign) for part in text.split(","))
+    return {name.strip(): _number(number) for name, _, number in pairs if number.strip().isdecimal()}
+
+
 def _number(text: str | None) -> int:
-    return int((text or "").replace(",", "") or 0)
+    return int((text or "").replace(",", "").strip()[:9] or 0)  # Python refuses to read thousands of digits
 
 
 def _report(
@@ -136,9 +142,9 @@ def _read_unittest(text: str) -> Iterator[ReportedTests]:
             failing.append(place if place.endswith(f".{name}") else f"{place}.{name}")
     counts = []
     for match in _find(r"^Ran ([\d,]+) tests? in [^\n]*\n\n(?:OK|FAILED|NO TESTS RAN)(?: \(([^\n]*)\))?$", text):
-        numbers = {word: int(number) for word, number in re.findall(r"([a-z ]+)=(\d+)", match[2] or "")}
-        failed = numbers.get("failures", 0) + numbers.get("errors", 0) + numbers.get(" errors", 0)
-        skipped = numbers.get("skipped", 0) + numbers.get(" skipped", 0)
+        numbers = _named_numbers(match[2] or "", "=")
+        failed = numbers.get("failures", 0) + numbers.get("errors", 0)
+        skipped = numbers.get("skipped", 0)
         counts.append((max(_number(match[1]) - skipped, 0), failed, skipped))
     if counts and errors:
         counts.append((-len(errors), 0, 0))  # a module that can't be imported is counted as a test
@@ -189,7 +195,7 @@ def _read_mocha(text: str) -> Iterator[ReportedTests]:
     matches = list(_find(summary, text))
     for at, match in enumerate(matches):
         failed = _number(match[3])
-        counts.append((int(match[1]) + failed, failed, _number(match[2])))
+        counts.append((_number(match[1]) + failed, failed, _number(match[2])))
         end = matches[at + 1].start() if at + 1 < len(matches) else len(text)
         failing += _mocha_names(text[match.end() : end])[:failed]
     errors = []
@@ -220,7 +226,7 @@ def _read_node(text: str) -> Iterator[ReportedTests]:
     """Read the reporter `spec`; the other one is TAP."""
     counts, failing, errors = [], [], []
     for match in _find(r"^ℹ pass (\d+)\nℹ fail (\d+)\nℹ cancelled (\d+)\nℹ skipped (\d+)\nℹ todo (\d+)$", text):
-        passed, failed, cancelled, skipped, todo = map(int, match.groups())
+        passed, failed, cancelled, skipped, todo = map(_number, match.groups())
         counts.append((passed + failed + cancelled, failed + cancelled, skipped + todo))
     for match in _find(r"^test at (?:file:)?([^\n]+?):\d+:\d+\n✖ ([^\n]*?)(?: \([\d.]+ms\))?( # TODO)?$", text):
         if _NODE_FILE.search(match[2]):
@@ -310,13 +316,13 @@ def _go_broken(text: str) -> list[str]:
 def _read_cargo(text: str) -> Iterator[ReportedTests]:
     """Read `cargo test`, which prints one summary for each target, and `cargo nextest`."""
     pattern = r"^test result: \w+\. (\d+) passed; (\d+) failed;(?: (\d+) ignored)?"
-    counts = [(int(m[1]) + int(m[2]), int(m[2]), _number(m[3])) for m in _find(pattern, text)]
+    counts = [(_number(m[1]) + _number(m[2]), _number(m[2]), _number(m[3])) for m in _find(pattern, text)]
     lists = [match[1] for match in _find(r"^failures:\n((?:    \S[^\n]*\n)+)", text)]
     failing = [re.sub(r" \(line \d+\)$", "", line.strip()) for names in lists for line in names.splitlines()]
     for match in _find(r"^ +Summary \[ *[\d.]+s\] (?:\d+/)?(\d+) tests? run: ([^\n]*)$", text):
         numbers = _numbers(match[2])
         failed = numbers.get("failed", 0) + numbers.get("timed", 0)
-        counts.append((int(match[1]), failed, numbers.get("skipped", 0)))
+        counts.append((_number(match[1]), failed, numbers.get("skipped", 0)))
         failing += [m[1] for m in _find(r"^ +(?:FAIL|TIMEOUT|SIG\w+) \[ *[\d.]+s\] (?:\([^)\n]*\) )?([^\n]+)$", text)]
     broken = [match[1] for match in _find(r"^error: could not compile `([^`\n]+)`", text)]
     yield from _report(counts, failing, broken)
@@ -327,7 +333,7 @@ def _read_rspec(text: str) -> Iterator[ReportedTests]:
     errors = [match[1] for match in _find(r"^An error occurred while loading \./([^\n]+?)\.?$", text)]
     counts = []
     for match in _find(r"^(\d+) examples?, (\d+) failures?(?:, (\d+) pending)?", text):
-        counts.append((int(match[1]) - _number(match[3]), int(match[2]), _number(match[3])))
+        counts.append((_number(match[1]) - _number(match[3]), _number(match[2]), _number(match[3])))
     yield from _report(counts, failing, errors)
 
 
@@ -335,7 +341,7 @@ def _read_phpunit(text: str) -> Iterator[ReportedTests]:
     failing = [f"{m[1]}::{m[2]}" for m in _find(r"^\d+\) ([\w\\]+)::(\w+)(?:#\S+)?(?: with data [^\n]*)?$", text)]
     counts, risky = [], set[str]()
     for match in _find(r"^OK \((\d+) tests?, |^Tests: (\d+), Assertions: (\d+)([^\n]*)$|^(No tests executed!)$", text):
-        numbers = {word: int(number) for word, number in re.findall(r"(\w+): (\d+)", match[4] or "")}
+        numbers = _named_numbers(match[4] or "", ":")
         skipped = numbers.get("Skipped", 0) + numbers.get("Incomplete", 0)
         failed = numbers.get("Errors", 0) + numbers.get("Failures", 0)
         counts.append((_number(match[1] or match[2]) - skipped, failed, skipped))
@@ -362,7 +368,7 @@ def _read_surefire(text: str) -> Iterator[ReportedTests]:
             failing.append(f"{place}.{match[1]}" if "." not in match[1] and "." in place else match[1])
     counts = []
     for match in _find(_SUREFIRE_SUMMARY, text):
-        ran, failures, errors, skipped = map(int, match.groups())
+        ran, failures, errors, skipped = map(_number, match.groups())
         counts.append((ran - skipped, failures + errors, skipped))
     if re.search(
         r"^\[INFO\] --- (?:maven-)?(?:surefire|failsafe)\S* |^(?:\[\w+\] )?No tests were executed!", text, re.M
@@ -378,14 +384,14 @@ def _read_gradle(text: str) -> Iterator[ReportedTests]:
     """Read Gradle, which prints a summary only if tests failed."""
     counts = []
     for match in _find(r"^(\d+) tests? completed, (\d+) failed(?:, (\d+) skipped)?", text):
-        counts.append((int(match[1]) - _number(match[3]), int(match[2]), _number(match[3])))
+        counts.append((_number(match[1]) - _number(match[3]), _number(match[2]), _number(match[3])))
     names = [f"{m[1]}.{m[2]}" for m in _find(r"^(\w[\w.$]*) > ([^\n]*) FAILED$", text)]
     yield from _report(counts, [re.split(r"[(\[]", name, maxsplit=1)[0] for name in names])
 
 
 def _read_ctest(text: str) -> Iterator[ReportedTests]:
     summary = r"^\d+% tests passed, (\d+) tests? failed out of (\d+)"
-    counts = [(int(match[2]), int(match[1]), 0) for match in _find(summary, text)]
+    counts = [(_number(match[2]), _number(match[1]), 0) for match in _find(summary, text)]
     counts += [(0, 0, 0) for _ in _find(r"^No tests were found!!!$", text)]
     yield from _report(counts, [match[1] for match in _find(r"^[ \t]+\d+ - (\S+) \((?:Failed|Timeout|SEGFAULT)", text)])
 
@@ -394,11 +400,11 @@ def _read_dotnet(text: str) -> Iterator[ReportedTests]:
     counts = []
     pattern = r"^(?:Passed|Failed|Skipped)! +- Failed: +(\d+), Passed: +(\d+), Skipped: +(\d+)"
     for match in _find(pattern, text):
-        failed, passed, skipped = map(int, match.groups())
+        failed, passed, skipped = map(_number, match.groups())
         counts.append((failed + passed, failed, skipped))
     terminal = r"^Test summary: total: (\d+), failed: (\d+), succeeded: \d+, skipped: (\d+)"
     for match in _find(terminal, text):
-        counts.append((int(match[1]) - int(match[3]), int(match[2]), int(match[3])))
+        counts.append((_number(match[1]) - _number(match[3]), _number(match[2]), _number(match[3])))
     counts += [(0, 0, 0) for _ in _find(r"^(?:No test is available in |No test matches the given testcase)", text)]
     failing = [match[1] for match in _find(r"^  Failed ([^\n(]+?)(?:\([^\n]*\))? \[[^\]\n]*\]$", text)]
     failing += [m[1] for m in _find(r"error TESTERROR:\s*([\w.+]+)(?:\([^\n]*?\))? \(", text)]

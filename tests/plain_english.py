@@ -21,17 +21,13 @@ PARTICIPLE = re.compile(
 )
 READS = ("src", "bench", "tests")
 PROSE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs")
-# Each with the reason why it may stay.
-ALLOWED = {
-    "src/ralph/core/claims.py",  # quotes what agents write
-}
 
 
 def find_dialect(root: Path) -> Iterator[str]:
     """Yield `file:line: problem` for everything that should be reworded."""
     for path in (file for folder in READS for file in sorted((root / folder).rglob("*.py"))):
         name = str(path.relative_to(root))
-        if name in ALLOWED or name == "tests/plain_english.py":
+        if name == "tests/plain_english.py":
             continue
         for line, text in [*_docstrings(path), *_comments(path)]:
             if found := WORDS.search(text):

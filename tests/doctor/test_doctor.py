@@ -45,7 +45,7 @@ def cli(environment: dict[str, str]) -> Callable[..., Path]:
 def test_without_any_agent_doctor_fails(doctor) -> None:
     code, found = doctor()
     assert code == 1
-    assert [found[name]["state"] for name in agents.known_names()] == ["note"] * 10
+    assert [found[name]["state"] for name in agents.known_names()] == ["note"] * len(agents.known_names())
     assert all("npm install" in found[name]["advice"] for name in agents.programs())
     assert "OPENAI_API_KEY" in found["builtin"]["advice"]
     assert (found["agent"]["state"], "ralph demo" in found["agent"]["advice"]) == ("fail", True)

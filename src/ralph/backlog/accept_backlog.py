@@ -6,7 +6,7 @@ backlog file is not merged: the user's version on disk is kept, with the merged 
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -74,10 +74,10 @@ def accept_backlog(run: Listed, keeper: Keeper, interrupt: Interrupt) -> Accepte
     merged = [key for key, job in board.jobs.items() if job.state == "merged"]
     if repository.contains(base, tip):
         raise UserError(f"{order.target} is already merged", f"nothing to do; to remove it: ralph discard {order.name}")
-    with gate_lock(run.folder, deadline):
+    with gate_lock(run.folder, deadline), ExitStack() as stack:
         files, edited = _list_files(order, repository, base, merged)
         commit = _make_commit(order, repository, base, tip, files)
-        gate = make_gate(order, repository, run.folder, keeper, interrupt)
+        gate = make_gate(order, repository, run.folder, keeper, interrupt, stack=stack)
         failed = gate.failing_commands(commit, order.checks, tries=CHECK_RUNS)
         before = gate.failing_commands(base, order.checks, tries=CHECK_RUNS) if failed and order.allow_red else ()
         if red := gate.new_failure(failed, before):

@@ -5,7 +5,7 @@ It runs in a child process (`ralph run-gate`), one at a time, which prints its v
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -243,8 +243,8 @@ def run_gate(path: str, keeper: Keeper, interrupt: Interrupt) -> GateVerdict:
     work, request = read(folder, ORDER, BacklogOrder), read(folder, REQUEST, MergeRequest)
     deadline = Deadline(interrupt)
     repository = require_git(Path(work.workspace), deadline)
-    with gate_lock(folder, deadline):
-        gate = make_gate(work, repository, folder, keeper, interrupt)
+    with gate_lock(folder, deadline), ExitStack() as stack:
+        gate = make_gate(work, repository, folder, keeper, interrupt, stack=stack)
         try:
             if request.examines:
                 return gate.examine_target()
@@ -279,8 +279,11 @@ def _mark(folder: RunFolder) -> str:
     return f"{folder.id}-gate"
 
 
-def make_gate(work: BacklogOrder, repository: Git, folder: RunFolder, keeper: Keeper, interrupt: Interrupt) -> Gate:
-    """Return the gate of a backlog run; its checks run one at a time in the gate's worktree."""
+def make_gate(
+    work: BacklogOrder, repository: Git, folder: RunFolder, keeper: Keeper, interrupt: Interrupt, *, stack: ExitStack
+) -> Gate:
+    """Return the gate of a backlog run; its checks run one at a time in the gate's worktree, which is entered until
+    `stack` is closed."""
     made = work.gate_worktree(repository)
     marked = RunFolder(folder.path.parent.parent, _mark(folder))
     marked.path = folder.path / "gate"
@@ -296,11 +299,15 @@ def make_gate(work: BacklogOrder, repository: Git, folder: RunFolder, keeper: Ke
         env=env,
     )
     numbers = iter(range(1, 1 << 30))
+    entered = list[Context]()  # once the worktree exists
+    stay = stack.enter_context(ExitStack())
 
     def check(command: str) -> FailedCheck | None:
         os.makedirs(made.workspace, exist_ok=True)
         prepare(Path(made.workspace))
-        with enter_worktree(context, made) as placed, open_check_sandbox(placed) as inside:
+        if not entered:
+            entered.append(stay.enter_context(enter_worktree(context, made)))
+        with open_check_sandbox(entered[0]) as inside:
             seen = Checks(inside, [CheckCommand(command)]).run(next(numbers))
         if seen is None:
             raise KeyboardInterrupt
@@ -312,6 +319,8 @@ def make_gate(work: BacklogOrder, repository: Git, folder: RunFolder, keeper: Ke
         )
 
     def furnish() -> None:
+        stay.close()
+        entered.clear()
         fill_worktree(made, context)
 
     def examine(commit: str) -> str:

@@ -1,7 +1,7 @@
 """The events of a run: one frozen struct each. Its name in JSON is derived from the class name."""
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 from msgspec import Struct
 
@@ -41,7 +41,7 @@ class RunStarted(Struct, frozen=True, omit_defaults=True, kw_only=True):
     base_tree: Fingerprint | None = None
     worktree: str = ""
     branch: str = ""
-    copies: str = ""  # how commands see the worktree: in-place, plain
+    copies: Literal["", "in-place", "plain"] = ""  # how commands see the worktree
     resumed: bool = False
     task: str = ""
     work: str = ""
@@ -351,6 +351,7 @@ class RunFinished(Struct, frozen=True, omit_defaults=False, kw_only=True):
     worktree: str = ""
     branch: str = ""
     untouched: bool = False
+    untested: bool = False  # no check tests the worktree
     interrupted_by: str = ""
 
 

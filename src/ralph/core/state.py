@@ -84,6 +84,8 @@ class RunSummary(Summary, omit_defaults=True, kw_only=True):
     """The user's notes in the current prompt."""
     interrupted_by: str = ""
     verified: bool = True
+    untested: bool = False
+    """No check tests the copy in which the agent worked."""
     rights: tuple[str, ...] = ()
 
     @property
@@ -184,7 +186,7 @@ _FROM_START = (
     *("pid", "agent", "preset", "workspace", "worktree", "branch", "task", "work", "backlog_task"),
     *("max_iterations", "rights", "version"),
 )
-_FROM_END = ("interrupted_by", "verified", "untouched", "cost_usd", "exit_code")
+_FROM_END = ("interrupted_by", "verified", "untested", "untouched", "cost_usd", "exit_code")
 _NOT_ENDED = {"waits": "", "paused": "", "outcome": "", "reason": "", "interrupted_by": "", "exit_code": None}
 
 

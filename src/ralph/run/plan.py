@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -139,13 +138,14 @@ def _refuse_unsendable(targets: Sequence[str]) -> None:
 def _keep_copies(request: RunRequest, story: StoredRun | None) -> RunRequest:
     """Return the request of a run that sees its worktree as it did when it began: agents keep their sessions by path.
     Raise a UserError if that isn't possible."""
-    settings = request.settings
+    settings, began = request.settings, ""
     if story and story.started and story.started.worktree:
-        began: Literal["in-place", "plain"] = "in-place" if story.started.copies == "in-place" else "plain"
+        began = story.started.copies or "plain"
+    if began == "plain" or (began and settings.copies == "plain"):
         settings = replace(settings, copies=began)
     try:
-        if settings.copies == "in-place":
-            find_copy_method(settings)
+        if "in-place" in (began, settings.copies):
+            find_copy_method(replace(settings, copies="in-place"))
     except UserError as error:
         if story is None:
             raise

@@ -129,7 +129,8 @@ def play(
             worktree = check_out(context, files.lock) if context.settings.worktree else None
             if worktree:
                 context = quiet_context(context, worktree)
-                context = stack.enter_context(enter_worktree(context, worktree, tell=context.tell))
+                is_strict = plan.place.check_out is not None or context.settings.preset == "tune"
+                context = stack.enter_context(enter_worktree(context, worktree, is_strict=is_strict, tell=context.tell))
             context = _listen(plan, context, registration, teller, ticks=ticks)
             teller.subscribe(*(stack.enter_context(follow(context)) for follow in followers))
             context = _enter_sandbox(plan, context, stack)
@@ -464,4 +465,6 @@ def _tell_end(opened: OpenRun, run: Run, stop: Stop, verified: bool = False) -> 
         if isinstance(event, events.RunFinished) and worktree:
             untouched = opened.trees.is_untouched()
             event = replace(event, worktree=worktree.path, branch=worktree.branch, untouched=untouched)
+            canary = opened.context.canary
+            event = replace(event, untested=canary is not None and canary.alarm)
         opened.context.tell(event)

@@ -183,6 +183,11 @@ class CopyNamespace(Protocol):
         """Paths below it that are not covered."""
         ...
 
+    @property
+    def is_in_use(self) -> bool:
+        """False if the copy is seen at its own path after all."""
+        ...
+
     def inside(self, path: str) -> str:
         """Return the name of a path in the namespace."""
         ...

@@ -164,7 +164,7 @@ class Sandbox:
             view = replace(view, writable=(*view.writable, os.path.realpath(scratch)))
         workspace, cwd = view.workspace, os.path.realpath(command.cwd)
         mounts = mount_table(view, os.path.isdir)
-        if inner := self._namespace:
+        if (inner := self._namespace) and inner.is_in_use:
             mounts = rename_mounts(mounts, inner, lambda path: os.path.lexists(inner.outside(path)))
             workspace, cwd = inner.inside(workspace), inner.inside(cwd)
         _unlink_on_mount_paths(view, mounts)
@@ -375,7 +375,7 @@ def without_network(command: Command, keeper: Keeper, namespace: CopyNamespace |
     except UserError:
         return command
     cwd = command.cwd
-    if namespace:
+    if namespace and namespace.is_in_use:
         read_only, cwd = namespace.inside(f"{namespace.main}/.git"), namespace.inside(os.path.realpath(cwd))
     mounts = ("--dev-bind", "/", "/", "--ro-bind-try", read_only, read_only, "--dev-bind", cwd, cwd)
     start = (bubblewrap, "--unshare-net", "--die-with-parent", *mounts, "--chdir", cwd, "--")

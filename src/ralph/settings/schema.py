@@ -415,6 +415,13 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
             "(Linux); plain: at its own path; auto: in place if that can be had."
         ),
     ] = "auto"
+    canary: Annotated[
+        bool,
+        about(
+            "Once for each project and check, see whether the checks of a copy notice that all its sources are broken: "
+            "else they test your tree. false: for checks that read no source."
+        ),
+    ] = True
     pr: Annotated[
         Literal["off", "open", "draft", "wait"],
         about(

@@ -314,6 +314,8 @@ def outcome_sentence(history: RunHistory) -> str:
         paid = f", {money(history.cost_usd)}" if history.cost_usd else ""
         return f"tuned: {reason.removesuffix(')')}{paid}){accept}"
     said = outcome
+    if outcome == "done" and history.untested:
+        said += ", but no check tests the copy,"
     if outcome == "done" and not history.verified:
         said += " (unverified)"
         reason += "" if history.checked else "; no check or tasks file was given, so nothing has verified it"

@@ -71,6 +71,8 @@ class Checks:
             results.append(result)
             if context.settings.fail_fast and not result.passed:
                 break
+        if context.canary and context.canary.hear(results):
+            return self.run(number)
         return tuple(results)
 
     def _distrust(self, result: Check, earlier: list[Check], is_first: bool) -> Check:

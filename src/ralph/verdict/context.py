@@ -21,6 +21,7 @@ from ralph.sandbox.sandbox import Sandbox
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder, is_ignored, order_folder, prepare
 from ralph.store.mailbox import QUESTION_FILE, QUESTION_FILE_VARIABLE
+from ralph.verdict.canary import Canary
 from ralph.verdict.in_place import Namespace
 
 Tick = Callable[[], bool | None]
@@ -51,9 +52,9 @@ class Context(Struct, frozen=True, kw_only=True):
 
     `root` is the folder where the agent works: the user's `workspace` or a worktree of it. `task` is the folder of the
     task that the run is part of, `writable` are folders outside of `root` where the agent may write. If there is a
-    `namespace`, commands see the copy at `root` in place of the user's tree. Agents run in the `sandbox` if there is
-    one, and so do checks if the settings say so. `looks_only`: only the agent's answer counts, and its changes are
-    undone. `deadline` ends git when the run is interrupted or out of time.
+    `namespace`, commands see the copy at `root` in place of the user's tree; the `canary` asks whether checks test it.
+    Agents run in the `sandbox` if there is one, and so do checks if the settings say so. `looks_only`: only the agent's
+    answer counts, and its changes are undone. `deadline` ends git when the run is interrupted or out of time.
     """
 
     root: Path
@@ -70,6 +71,7 @@ class Context(Struct, frozen=True, kw_only=True):
     task: Path | None = None
     sandbox: Sandbox | None = None
     namespace: Namespace | None = None
+    canary: Canary | None = None
     writable: tuple[str, ...] = ()
     looks_only: bool = False
 

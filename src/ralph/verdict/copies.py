@@ -1,11 +1,11 @@
 """Prepare where checks run: a sandbox without an agent, a run's worktree, throwaway copies of a commit."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
-from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from ralph.core.events import Notice, TellAll
 from ralph.core.text import listed, tail
 from ralph.errors import UserError
-from ralph.files import EXAM, hold, names_in, read_file, remove_tree
+from ralph.files import EXAM, hold, names_in, read_file, remove_tree, temporary_folder
 from ralph.git import worktree_setup
 from ralph.git.client import Git
-from ralph.git.dependencies import copy_generated, find_dependencies
-from ralph.git.index import display_path
+from ralph.git.dependencies import Dependencies, copy_generated, find_dependencies
+from ralph.git.index import PrivateIndex, display_path, tree_of
 from ralph.git.setup_files import excludes_file, quiet_environment
 from ralph.git.worktrees import Worktree, check_out, worktrees_folder
 from ralph.process.descendants import MARK
@@ -27,8 +27,10 @@ from ralph.process.program import Command
 from ralph.settings import Settings
 from ralph.store.folder import RunFolder
 from ralph.store.register import COPY_SUFFIX
+from ralph.verdict.canary import Canary, Mode, Project
 from ralph.verdict.context import Context
 from ralph.verdict.in_place import GUIDE, Method, Namespace, Obstacle, find_method, find_obstacle
+from ralph.verdict.own_path import clone_dependencies, lead_to_copy
 from ralph.verdict.sandboxing import open_run_sandbox
 
 CACHE = ".ralph/pycache"  # of compiled modules, in a copy
@@ -93,34 +95,79 @@ def run_setup(setup: str, worktree: Worktree, context: Context) -> None:
 
 
 @contextmanager
-def enter_worktree(context: Context, worktree: Worktree, tell: TellAll = lambda *event: None) -> Iterator[Context]:
+def enter_worktree(
+    context: Context, worktree: Worktree, *, is_strict: bool = True, tell: TellAll = lambda *event: None
+) -> Iterator[Context]:
     """Yield the context whose commands see a prepared worktree as the project: in place of the user's tree, or at its
-    own path. `tell` learns why it isn't in place."""
+    own path. `tell` learns why it isn't in place. If no check tests the worktree, that is an error if it `is_strict`.
+    """
     settings, dependencies = context.settings, find_dependencies(worktree.repository)
+    main, copy = os.path.realpath(worktree.repository.root), os.path.realpath(worktree.path)
+    project = Project(main, copy, tuple(check.command for check in settings.checks), context.env)
     copy_generated(worktree.repository, worktree.git, dependencies)
-    obstacle = None if settings.copies == "plain" else find_obstacle(worktree, dependencies, _named_paths(settings))
-    method = obstacle or find_copy_method(settings)
-    if method == "plain" or isinstance(method, Obstacle):
-        if obstacle and settings.copies == "in-place":
-            raise refuse_in_place(obstacle)
+    method = _find_method(worktree, dependencies, project, settings)
+
+    def at_own_path(env: Mapping[str, str]) -> dict[str, str]:
+        clone_dependencies(worktree, dependencies)
+        return lead_to_copy(env, main, copy)
+
+    def open_broken(mode: Mode) -> AbstractContextManager[PreparedCopy]:
+        inside = replace(settings, copies=mode, canary=False)
+        bare = replace(context, settings=inside, namespace=None, canary=None, sandbox=None, tell=lambda *event: None)
+        return open_copy(bare, worktree.repository, current_commit(worktree), name="-canary")
+
+    with ExitStack() as stack:
+        namespace, switch = None, None
         if isinstance(method, Obstacle):
-            tell(Notice(f"the agent sees its copy at the copy's own path: {method.reason}; see {GUIDE}", "info"))
-        yield context
-        return
-    kept = (str(context.folder.path), *((str(context.task),) if context.task else ()), *context.writable)
-    namespace = Namespace(worktree, method, dependencies, kept)
-    namespace.open()
-    try:
-        yield replace(context, namespace=namespace)
-    finally:
-        namespace.close()
+            if settings.copies != "plain":
+                tell(Notice(f"the agent sees its copy at the copy's own path: {method.reason}; see {GUIDE}", "info"))
+            context = replace(context, env=at_own_path(context.env))
+        else:
+            kept = (str(context.folder.path), *((str(context.task),) if context.task else ()), *context.writable)
+            namespace = Namespace(worktree, method, dependencies, kept)
+            namespace.open()
+            stack.callback(namespace.close)
+            switch = partial(namespace.leave, at_own_path) if settings.copies == "auto" else None
+        canary = Canary(
+            project,
+            "in-place" if namespace else "plain",
+            open_broken,
+            switch=switch,
+            is_strict=is_strict,
+            redact=context.redact.text,
+            tell=context.tell,
+        )
+        yield replace(context, namespace=namespace, canary=canary if settings.canary and settings.checks else None)
 
 
-def find_copy_method(settings: Settings) -> Method | Obstacle | Literal["plain"]:
+def _find_method(
+    worktree: Worktree, dependencies: Dependencies, project: Project, settings: Settings
+) -> Method | Obstacle:
+    """Return how this worktree is shown in place, or why it isn't. Raise a UserError if the settings want it."""
+    method = find_copy_method(settings)
+    if not isinstance(method, Obstacle):
+        method = find_obstacle(worktree, dependencies, _named_paths(settings)) or method
+    if isinstance(method, Obstacle) and settings.copies == "in-place":
+        raise refuse_in_place(method)
+    answers = (project.kept_answer("in-place"), project.kept_answer("plain"))
+    if settings.copies == "auto" and settings.canary and answers == ("untested", "tested"):
+        return Obstacle("no check tests a copy in place of your tree")
+    return method
+
+
+def current_commit(worktree: Worktree) -> str:
+    """Return a commit of the files of a worktree as they are now."""
+    git = worktree.git
+    with temporary_folder() as folder:
+        tree, base = tree_of(PrivateIndex(git, folder).tree()), git.resolve("HEAD")
+    return base if git.tree_at(base) == tree else git.commit_tree(tree, (base,), "for the canary", git.identity())
+
+
+def find_copy_method(settings: Settings) -> Method | Obstacle:
     """Return how copies are shown in place on this machine, or why they are at their own path. Raise a UserError if the
     settings want the first, and only the second can be had."""
     if settings.copies == "plain":
-        return "plain"
+        return Obstacle("the settings say so")
     method = find_method(worktrees_folder())
     if isinstance(method, Obstacle) and settings.copies == "in-place":
         raise refuse_in_place(method)
@@ -145,6 +192,18 @@ class PreparedCopy(Struct, frozen=True):
 
     worktree: Worktree
     context: Context
+
+    @property
+    def git(self) -> Git:
+        return self.worktree.git
+
+    def passes(self, command: str, timeout: float) -> bool | None:
+        """Return whether a check passes here, within a time limit in seconds; None if it was interrupted."""
+        context = self.context
+        check = Command(argv=("/bin/sh", "-c", command), cwd=str(context.root), env=context.child_env(0))
+        check = context.sandboxed(check) if context.sandboxes_checks else check
+        ended = context.process(check, timeout=timeout).capture(head=0, tail=0).exit
+        return None if ended.ended_by in ("interrupt", "max-time") else ended.code == 0 and not ended.ended_by
 
     def check_out(self, commit: str) -> None:
         """Check out another commit. Python must not run the modules that it compiled before: it compares their times by

@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -86,6 +86,7 @@ class Namespace:
         self._fds: dict[str, int] = {}
         self._mounted: tuple[str, ...] = ()  # dependency folders
         self._identity: tuple[int, int] | None = None
+        self._change_outside: Callable[[Mapping[str, str]], dict[str, str]] | None = None
 
     def open(self) -> None:
         """Mount everything. Raise a UserError if that fails: a check could not tell it from its own failure."""
@@ -102,8 +103,15 @@ class Namespace:
         _close(self._fds)
         self._fds = {}
 
+    def leave(self, change: Callable[[Mapping[str, str]], dict[str, str]]) -> None:
+        """Let commands see the copy at its own path from now on, in an environment that is changed for that."""
+        self.close()
+        self._change_outside = change
+
     def enter(self, command: Command) -> Command:
         """Return the command as it is started in the namespace."""
+        if self._change_outside:
+            return replace(command, env=self._change_outside(command.env))
         if _identity(self.copy) != self._identity:  # git made the copy from scratch, because a check broke it
             self.close()
             self.open()
@@ -118,7 +126,7 @@ class Namespace:
 
     def inside(self, path: str) -> str:
         """Return the name that a path of the copy or of the user's git folder has inside; other text unchanged."""
-        for outside, name in self.names:
+        for outside, name in () if self._change_outside else self.names:
             if path == outside or path.startswith(f"{outside}/"):
                 return name + path[len(outside) :]
         return path
@@ -128,6 +136,10 @@ class Namespace:
         in_copy = self.copy + path.removeprefix(self.main)
         is_mounted = any(is_inside(path, (f"{self.main}/{folder}",)) for folder in self._mounted)
         return in_copy if is_inside(path, (self.main,)) and not is_mounted else path
+
+    @property
+    def is_in_use(self) -> bool:
+        return self._change_outside is None
 
     @property
     def names(self) -> tuple[tuple[str, str], ...]:

@@ -85,7 +85,7 @@ class Namespace:
         self._beside = mounts_folder(self.copy)
         self._fds: dict[str, int] = {}
         self._mounted: tuple[str, ...] = ()  # dependency folders
-        self._identity: tuple[int, int] | None = None
+        self._identity: list[int] = []
         self._change_outside: Callable[[Mapping[str, str]], dict[str, str]] | None = None
 
     def open(self) -> None:
@@ -97,7 +97,7 @@ class Namespace:
         except CannotOpen as error:
             hint = f'start again, or set "copies": "plain"; see {GUIDE}'
             raise UserError(f"the copy cannot appear at {self.main}: {error}", hint) from None
-        self._identity = _identity(self.copy)
+        self._identity = self._identify()
 
     def close(self) -> None:
         _close(self._fds)
@@ -112,7 +112,7 @@ class Namespace:
         """Return the command as it is started in the namespace."""
         if self._change_outside:
             return replace(command, env=self._change_outside(command.env))
-        if _identity(self.copy) != self._identity:  # git made the copy from scratch, because a check broke it
+        if self._identify() != self._identity:  # a mount is gone when what it covers is replaced from outside
             self.close()
             self.open()
         cwd = self.inside(os.path.realpath(command.cwd))
@@ -151,6 +151,13 @@ class Namespace:
     def _covers_git(self) -> bool:
         """Whether the copy covers the repository. If the user's tree is a linked worktree, it is somewhere else."""
         return os.path.isdir(f"{self.main}/.git")
+
+    def _identify(self) -> list[int]:
+        """Return what changes when the copy, or its `.git`, is replaced: git makes a copy that a check broke again."""
+        try:
+            return [os.lstat(path).st_ino for path in (self.copy, f"{self.copy}/.git")]
+        except OSError:
+            return []
 
     def _refuse_missing(self, command: Command, cwd: str) -> None:
         """Raise CannotStart if the program exists neither in the copy nor in what is mounted over it."""
@@ -195,14 +202,6 @@ class Namespace:
 
 class CannotOpen(Exception):
     """The namespace could not be made; the message says why."""
-
-
-def _identity(folder: str) -> tuple[int, int] | None:
-    try:
-        info = os.stat(folder)
-    except OSError:
-        return None
-    return info.st_dev, info.st_ino
 
 
 def _escape(path: str) -> str:

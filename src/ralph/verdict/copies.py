@@ -17,7 +17,7 @@ from ralph.files import EXAM, hold, names_in, read_file, remove_tree, temporary_
 from ralph.git import worktree_setup
 from ralph.git.client import Git
 from ralph.git.dependencies import Dependencies, copy_generated, find_dependencies
-from ralph.git.index import PrivateIndex, display_path, tree_of
+from ralph.git.index import PrivateIndex, display_path
 from ralph.git.setup_files import excludes_file, quiet_environment
 from ralph.git.worktrees import Worktree, check_out, worktrees_folder
 from ralph.process.descendants import MARK
@@ -159,7 +159,7 @@ def current_commit(worktree: Worktree) -> str:
     """Return a commit of the files of a worktree as they are now."""
     git = worktree.git
     with temporary_folder() as folder:
-        tree, base = tree_of(PrivateIndex(git, folder).tree()), git.resolve("HEAD")
+        tree, base = PrivateIndex(git, folder).tree().files, git.resolve("HEAD")
     return base if git.tree_at(base) == tree else git.commit_tree(tree, (base,), "for the canary", git.identity())
 
 

@@ -24,7 +24,6 @@ RESPONSE = "Completion response [DONE]: "
 GUARDRAIL = "Add guardrail command (leave blank to finish): "
 ACTION = "  Fail action (APPEND|PREPEND|REPLACE) [APPEND]: "
 HINT = "  Hint (optional, guidance for agent on failure): "
-PROTECT = "Protect tests/** from the agent? (Y/n): "
 SCM = "Configure SCM? (y/N): "
 SCM_COMMAND = "  SCM command (e.g., git): "
 SCM_TASKS = "  SCM tasks (comma-separated, e.g., commit,push): "
@@ -219,14 +218,11 @@ def test_init_aborts_if_the_terminal_is_gone(workspace: Path) -> None:
     assert not (workspace / ".ralph").exists()
 
 
-@pytest.mark.parametrize(("answer", "protected"), [("", ["tests/**"]), ("n", None)])
-def test_existing_tests_are_protected_unless_the_person_declines(
-    workspace: Path, answer: str, protected: list[str] | None
-) -> None:
+def test_tests_may_be_adapted_unless_the_person_protects_them(workspace: Path) -> None:
     (workspace / "tests").mkdir()
-    said = answered(workspace, "claude", "", "", "", "make test", "append", "", "", "n", answer)
-    assert PROTECT in said
-    assert settings(workspace).get("protect") == protected
+    said = answered(workspace, "claude", "", "", "", "make test", "append", "", "", "n")
+    assert "rotect" not in said
+    assert "protect" not in settings(workspace)
 
 
 def test_a_blank_number_of_iterations_keeps_the_default_of_each_preset(
@@ -295,14 +291,6 @@ def test_a_loop_proposes_only_checks_that_are_installed(workspace: Path) -> None
     assert installed_checks(workspace) == ["pytest -q"]
 
 
-def test_every_test_folder_is_proposed_for_protection(workspace: Path) -> None:
-    for name in ("tests", "e2e"):
-        (workspace / name).mkdir()
-    said = answered(workspace, "claude", "", "", "", "make test", "append", "", "", "n", "")
-    assert "Protect tests/**, e2e/** from the agent? (Y/n): " in said
-    assert settings(workspace)["protect"] == ["tests/**", "e2e/**"]
-
-
 def test_the_questions_name_the_command_that_they_are_for(workspace: Path) -> None:
     said = answered(workspace, "claude", "", "", "", "", "n")
     iterations, response = said.index(ITERATIONS), said.index(RESPONSE)
@@ -319,7 +307,7 @@ def test_yes_asks_nothing_and_uses_what_is_detected(
     result = ralph("init", "--yes")
     assert result.code == 0
     written = settings(workspace)
-    assert (written["agent"]["command"], written["protect"]) == ("codex", ["tests/**"])
+    assert (written["agent"]["command"], "protect" in written) == ("codex", False)
     assert written["checks"] == [{"command": "make test", "failAction": "APPEND"}]
     before = (workspace / ".ralph" / "settings.json").read_bytes()
     assert ralph("init", "--yes").code == 0
@@ -344,11 +332,6 @@ def test_the_sandbox_is_mentioned_if_it_is_available(
     said = answered(workspace, "claude", "", "", "", "", "n")
     assert said.endswith("To keep the agent away from your home and keys, add --sandbox.\n")
     assert all(len(line) < 80 for line in said.splitlines() if not line.endswith(": "))
-
-
-def test_without_checks_no_protection_is_proposed(workspace: Path) -> None:
-    (workspace / "tests").mkdir()
-    assert "protect" not in answered(workspace, "claude", "", "", "", "", "n")
 
 
 def test_installed_agents_are_named(

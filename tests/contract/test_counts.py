@@ -87,7 +87,7 @@ def test_fewer_tests_are_in_the_last_line(ralph: Ralph, agent: Agent, project: P
     cut = agent(f"{FIX}; sed -i '/test_sub/,$d' test_calc.py; {DONE}")
     result = ralph("loop", "t", "--check", UNITTEST, "-m", "1", "--agent", cut)
     assert result.code == 0
-    assert "; 1 tests ran, 2 before" in result.err
+    assert "; 1 test ran, 2 before" in result.err
 
 
 def test_as_many_tests_are_not_mentioned(ralph: Ralph, agent: Agent, project: Path) -> None:

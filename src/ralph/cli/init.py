@@ -26,7 +26,6 @@ from ralph.store.folder import prepare, report_write_errors
 
 ACTIONS = get_args(FailAction)
 NONE = "-"  # no check, although one was found
-TEST_FOLDERS = ("tests", "test", "spec", "__tests__", "e2e")
 SCHEMA_FILE = "settings.schema.json"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEXT = {"type": "string", "pattern": r"\S"}
@@ -86,9 +85,8 @@ class Dialog:
             raise EOFError
         return line.strip() or default
 
-    def confirm(self, question: str, default: bool = False) -> bool:
-        answer = self.ask(question).lower()
-        return answer in ("y", "yes") or (default and not answer)
+    def confirm(self, question: str) -> bool:
+        return self.ask(question).lower() in ("y", "yes")
 
 
 def initialize(workspace: Path, dialog: Dialog) -> None:
@@ -133,10 +131,6 @@ def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
     dialog.explain("ralph can commit the work after green checks; the agent writes the message.")
     if dialog.confirm("Configure SCM? (y/N): "):
         settings["scm"] = _ask_scm(dialog)
-    tests = [f"{name}/**" for name in TEST_FOLDERS if (workspace / name).is_dir()]
-    question = f"Protect {', '.join(tests)} from the agent? (Y/n): "
-    if settings["checks"] and tests and dialog.confirm(question, default=True):
-        settings["protect"] = tests
     return settings
 
 

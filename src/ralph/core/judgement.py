@@ -109,7 +109,7 @@ def fewer_tests(now: Iterable[Check], before: Iterable[Check]) -> ChangeFinding 
     pairs = [(check.tests, starts.get(check.name)) for check in now]
     counts = [(new.ran or 0, old.ran or 0) for new, old in pairs if new and old and new.runners == old.runners]
     ran, ran_before = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
-    return ChangeFinding("N", f"{ran} tests ran, {ran_before} before") if ran < ran_before else None
+    return ChangeFinding("N", f"{plural(ran, 'test')} ran, {ran_before} before") if ran < ran_before else None
 
 
 def ran_no_tests(results: Iterable[Cell]) -> bool:

@@ -40,9 +40,10 @@ from ralph.store.folder import prepare, remove_orders, workspace_lock
 from ralph.store.journal import load_run
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed, kill_orphans, why_not_begun
-from ralph.verdict.checks import Checks, Exams
+from ralph.verdict.checks import Checks
 from ralph.verdict.context import Context
 from ralph.verdict.copies import PreparedCopy, open_copy
+from ralph.verdict.exams import Exams
 
 DISCARDED = "discarded"
 TRAILER = "Ralph-Run"

@@ -30,9 +30,10 @@ from ralph.process.keeper import Keeper
 from ralph.process.signals import Deadline, Interrupt
 from ralph.settings import CheckCommand
 from ralph.store.folder import RunFolder, prepare
-from ralph.verdict.checks import Checks, Exams
+from ralph.verdict.checks import Checks
 from ralph.verdict.context import Context
 from ralph.verdict.copies import enter_worktree, fill_worktree, open_check_sandbox
+from ralph.verdict.exams import Exams
 
 GateCheck = Callable[[str], FailedCheck | None]
 """Run one command in the gate's worktree; None if it passes."""

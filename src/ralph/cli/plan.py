@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from ralph.cli.init import Dialog
+from ralph.cli.play import play
 from ralph.cli.request import Shown, no_goal, parse_request
-from ralph.cli.run import play
 from ralph.cli.table import command, is_terminal
 from ralph.core.model import Outcome, Stop
 from ralph.core.text import clean, one_line

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from ralph.actions import control
 from ralph.backlog.task_requests import tell_task
+from ralph.cli.play import play
 from ralph.cli.request import Shown, one_run
-from ralph.cli.run import play
 from ralph.cli.table import DIRECTORY, Values, command, folder_of
 from ralph.cli.work import resume as resume_backlog
 from ralph.core.events import Notice

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from ralph.cli.play import play
 from ralph.cli.request import Shown, explain, parse_request
-from ralph.cli.run import play, verbose_notices
+from ralph.cli.run import verbose_notices
 from ralph.cli.table import JSON, command, command_group
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError

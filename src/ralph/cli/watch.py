@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ralph.cli.request import one_run
-from ralph.cli.run import has_usable_terminal, open_screen
+from ralph.cli.screen import has_usable_terminal, open_screen
 from ralph.cli.table import DIRECTORY, JSON, Values, command, needs_extra, print_objects
 from ralph.cli.work import show_backlog
 from ralph.core.text import clean, escaped

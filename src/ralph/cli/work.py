@@ -24,8 +24,8 @@ from ralph.backlog.backlog_plan import (
 )
 from ralph.backlog.backlog_play import play as play_plan
 from ralph.backlog.ledger import running_summaries
+from ralph.cli.play import confirm_settings
 from ralph.cli.request import Shown, loop_settings
-from ralph.cli.run import confirm_settings
 from ralph.cli.table import Values, command, folder_of, needs_extra, print_objects
 from ralph.core.backlog import Board
 from ralph.core.text import clean, escaped, nickname, one_line

@@ -7,8 +7,8 @@ from ralph.core.model import Iteration, Run
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.loop import Parts
-from ralph.verdict.checks import Exams
 from ralph.verdict.context import Context
+from ralph.verdict.exams import Exams
 from ralph.verdict.trees import Trees
 
 

@@ -1,41 +1,28 @@
 """Make the parts of a loop from a policy and a context. Used by `play` and by the stop hook."""
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-
-from msgspec.structs import replace
 
 from ralph.agents.prices import price_hint
 from ralph.core import events
 from ralph.core.events import Notice, Tell
 from ralph.core.gains import is_measurable
 from ralph.core.judgement import Cell
-from ralph.core.model import Iteration, Review, Run, Turn, Wait
-from ralph.core.prompts import own_words
-from ralph.core.referees import (
-    ASK_AGAIN,
-    DIFF_FILE,
-    DIFF_SHOWN,
-    NO_VERDICT,
-    read_verdict,
-    review_prompt,
-)
+from ralph.core.model import Iteration, Run, Wait
 from ralph.loop import UNCOUNTED, Agent, Parts
 from ralph.run.exam_referee import ExamReferee
 from ralph.run.followups import make_followups
 from ralph.run.policy import Policy, make_composer
 from ralph.run.request import RunRequest
+from ralph.run.reviews import review_claim
 from ralph.run.tuning import Tuning
 from ralph.run.workspace import LocalWorkspace
-from ralph.settings import ReviewPrompt, Settings
-from ralph.store.folder import write
+from ralph.settings import Settings
 from ralph.store.mailbox import Mail, Mailbox, wait_for_person
 from ralph.verdict.context import Context
 from ralph.verdict.trees import Trees
 
 LONG_WAIT = 1.5  # seconds; shorter waits are not announced
-LARGEST_DIFF = 4 << 20  # characters in the file
 
 Referee = Callable[[Run, Iteration, Parts], Iteration]
 
@@ -60,7 +47,7 @@ def make_parts(
     workspace.begin()
     exams = ExamReferee(context, trees) if settings.exams else None
     reviews = settings.reviews.asked if settings.reviews else ()
-    reviewers = [partial(_review, one, goal=request.goal, context=context, trees=trees) for one in reviews]
+    reviewers = [partial(review_claim, one, goal=request.goal, context=context, trees=trees) for one in reviews]
     settle = tuning.settle if tuning else None
     followups = make_followups(agent, context, trees=trees, workspace=workspace, finished=finished, settle=settle)
     if settings.max_cost or settings.max_tokens:
@@ -146,55 +133,3 @@ def warn_if_unmeasured(settings: Settings, tell: Tell) -> Callable[[Run, Iterati
             tell(Notice(f"{name} doesn't report its tokens: --max-tokens cannot end this run; use --max-time"))
 
     return warn
-
-
-def _review(
-    asked: ReviewPrompt,
-    run: Run,
-    iteration: Iteration,
-    parts: Parts,
-    *,
-    goal: Callable[[], str],
-    context: Context,
-    trees: Trees,
-) -> Iteration:
-    """Let a reviewer take a turn, and a second one after an answer without a verdict. Return the iteration with the
-    review."""
-    parts.tell(events.ReviewStarted(asked.name))
-    diff = trees.diff(LARGEST_DIFF)
-    if len(diff) > DIFF_SHOWN:
-        context.restore_home()
-        write(context.home / DIFF_FILE, diff.encode("utf-8", "replace"))
-    prompt = first = review_prompt(
-        asked.prompt,
-        run,
-        iteration,
-        goal=own_words(goal()),
-        diff=diff,
-        protected=context.settings.protect.globs,
-        nonce=os.urandom(4).hex(),
-    )
-    turns: list[Turn] = []
-    changes: str | None = None
-    problem = NO_VERDICT
-    while len(turns) < 2 and changes is None:
-        turns.append(turn := parts.agent.take_turn(prompt, run, purpose=f"review-{asked.name}"))
-        iteration = _undo_review(iteration, parts, trees)
-        if turn.failure or turn.ended_by:
-            problem = turn.failure.reason if turn.failure else f"ended by {turn.ended_by}"
-            break
-        changes, prompt = read_verdict(turn.text, first), first + ASK_AGAIN
-    problem = problem if changes is None else ""
-    review = Review(asked.name, changes == "", tuple(turns), changes=changes or "", problem=problem)
-    parts.tell(events.ReviewFinished(asked.name, review.passed, review.agent, review.changes, problem))
-    return replace(iteration, reviews=(*iteration.reviews, review))
-
-
-def _undo_review(iteration: Iteration, parts: Parts, trees: Trees) -> Iteration:
-    """Undo what a reviewer has changed; without git, run the checks again instead."""
-    touched = (*iteration.touched, *parts.workspace.guard())
-    if trees.can_undo and iteration.tree:
-        trees.undo_since(iteration, "the reviewer changed files")
-        return replace(iteration, touched=touched)
-    checks = parts.workspace.check(iteration.number)
-    return replace(iteration, checks=checks or (), checked=checks is not None, touched=touched)

@@ -21,7 +21,7 @@ from ralph.process.signals import Deadline
 from ralph.run.agents import choices
 from ralph.run.policy import load_rules, refuse_endless
 from ralph.run.prove import refuse_unprovable
-from ralph.run.publish import Describe, PublishTarget, find_publish_target, last_answer
+from ralph.run.publish_target import Describe, PublishTarget, find_publish_target, last_answer
 from ralph.run.request import RunRequest
 from ralph.settings.trust import refuse_untrusted
 from ralph.store.folder import RunFolder, new_run_id

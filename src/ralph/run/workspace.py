@@ -22,10 +22,11 @@ from ralph.git.protect import Protected
 from ralph.run.request import refuse_hidden_link
 from ralph.settings import Protection
 from ralph.store.mailbox import Mailbox, untold
-from ralph.verdict.checks import TOOL_SETTINGS, Checks, WatchedFiles
+from ralph.verdict.checks import Checks
 from ralph.verdict.context import Context
 from ralph.verdict.shell_lines import files_named
 from ralph.verdict.trees import Trees
+from ralph.verdict.watched_files import TOOL_SETTINGS, WatchedFiles
 
 CHANGED_SETTINGS = "changed in this run, and read by agents or tools that you start here later: {names}"
 CHANGED_GOAL = "the goal was changed in this run: {names}; the next turn gets the new text"

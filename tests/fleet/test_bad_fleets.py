@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -173,6 +174,29 @@ def test_a_backlog_that_is_running_cannot_be_started_again(fleet: Fleet) -> None
     done = first.ralph("worker", "--db", fleet.url)
     assert done.returncode == 2
     assert "another backlog is running in" in done.stderr
+
+
+UNREACHABLE = """
+import sys
+from ralph.cli.main import run_cli
+from ralph.fleet import database
+database.FIRST_TIMEOUT = 0.1
+sys.exit(run_cli(sys.argv[1:]))
+"""
+"""ralph with a server that it gives up after a tenth of a second instead of 30 seconds."""
+
+
+@pytest.mark.parametrize(
+    "command", [["worker"], ["work", "TASKS.md", "--check", "true", "--push=origin/main", "--agent", "true"]]
+)
+def test_a_command_whose_database_was_never_reachable_ends_with_exit_code_2(
+    anywhere: Machine, command: list[str]
+) -> None:
+    argv = [sys.executable, "-c", UNREACHABLE, *command, "--db", f"postgresql://127.0.0.1:{free_port()}/ralph"]
+    ended = subprocess.run(argv, cwd=anywhere.folder, env=anywhere.env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended.stderr
+    assert "ralph: PostgreSQL is away: connection failed" in ended.stderr
+    assert "hint: is it running there? pg_isready -h 127.0.0.1 -p " in ended.stderr
 
 
 @pytest.mark.slow

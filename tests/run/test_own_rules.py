@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from ralph import RalphConfig, RalphLoop
-from ralph.core.model import Opinion, Outcome, Run, Stop
+from ralph.core.model import Note, Opinion, Outcome, Run, Stop, Wait
 from ralph.errors import UserError
+from ralph.run.policy import load_rules
 
 Ralph = Callable[..., Any]
 
@@ -44,6 +45,42 @@ def test_a_users_rule_ends_a_loop_from_python(tmp_path: Path) -> None:
 def test_a_broken_rule_is_reported_before_the_first_turn(rule: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):
         RalphLoop(config(), Worker, tmp_path, rules=[rule]).run()
+
+
+@pytest.mark.parametrize(
+    ("opinion", "problem"),
+    [
+        (Stop("stalled", "why"), "gave Stop with 'stalled' instead of an Outcome"),
+        (Stop(Outcome.STALLED, 7), "gave Stop with a wrong type: Expected `str`, got `int` - at `$.reason`"),
+        (Note("shorter", None), "gave Note with a wrong type: Expected `str`, got `null` - at `$.about`"),
+        (Wait("soon", "why"), "gave Wait with a wrong type: Expected `float`, got `str` - at `$.seconds`"),
+        (Wait(object(), "why"), "gave Wait with a wrong type"),
+    ],
+)
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_rule_that_yields_a_wrong_type_ends_the_run_with_one_line(
+    opinion: Any, problem: str, after: int, tmp_path: Path
+) -> None:
+    def mistyped(run: Run) -> Iterator[Opinion]:
+        if len(run.iterations) == after:
+            yield opinion
+
+    loop = RalphLoop(config(), Worker, tmp_path, rules=[mistyped])
+    if after:
+        result = loop.run()
+        assert (result.stop_reason, len(result.iterations)) == ("fatal", after)
+        reason = result.reason
+    else:
+        with pytest.raises(UserError) as raised:
+            loop.run()
+        reason = raised.value.advice
+    assert f"rule mistyped {problem}" in reason
+    assert "\n" not in reason
+
+
+def test_a_rule_may_give_whole_seconds(tmp_path: Path) -> None:
+    (rule,) = load_rules((), [lambda run: [Wait(5, "why")]], tmp_path)
+    assert list(rule(Run(id=""))) == [Wait(5, "why")]
 
 
 def test_a_rule_that_breaks_later_ends_the_run_as_fatal(tmp_path: Path) -> None:

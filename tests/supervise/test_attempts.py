@@ -131,6 +131,14 @@ def test_an_agent_that_disappears_between_attempts_stops_the_task(task: Any, age
     assert "Fatal error: " in task.said("ERROR")[0]
 
 
+def test_an_agent_that_disappears_after_an_attempt_that_worked_stops_the_task(task: Any, agent: Agent) -> None:
+    """A retry would count as an attempt, so that the task would end as exhausted within seconds."""
+    result = task.supervise("--max-restarts", "4", "--agent", agent('rm "$0"; exit 0'), "--prompt", "x")
+    assert result.returncode == 2
+    assert [run.status for run in task.attempts()] == ["completed", "failed"]
+    assert "Fatal error: " in task.said("ERROR")[0]
+
+
 def test_a_bad_login_stops_the_task_at_once(task: Any, agent: Agent) -> None:
     result = task.supervise("--agent", agent("echo 'Error: Invalid API key' >&2; exit 1"), "--prompt", "x")
     assert (result.returncode, len(task.attempts())) == (2, 1)

@@ -32,6 +32,7 @@ FORGET = 7 * 86400.0  # seconds without a heartbeat after which a worker is dele
 POLL = 1.0  # seconds between two looks for jobs and events: no notification passes through a pooler
 STATEMENT_TIMEOUT = 6.0  # seconds: a dead connection may stay open
 ONE_SHOT = 2.0  # seconds that a single command waits for a database that is away
+FIRST_TIMEOUT = 30.0  # seconds that every process waits for a database that it has never reached
 QUIT_TIMEOUT = 3.0  # seconds that a stopping worker waits for a database that is away
 
 LAYOUT = 6  # the version of our tables, of the orders and of the events in them
@@ -107,8 +108,8 @@ class Database(PsycopgConnector):
     """The tables that all machines share, and Procrastinate's connection to them. It may be away for a while.
 
     It reports once that the database is away, and once that it is back; after `timeout` seconds it raises
-    `DatabaseAway` instead (None: never). If the answer to a claim is lost, the job stays claimed until its worker ends.
-    That does no harm: no job has a lock, and a task that nobody has started is deferred again.
+    `DatabaseAway` instead (None: never, once it was reached). If the answer to a claim is lost, the job stays claimed
+    until its worker ends. That does no harm: no job has a lock, and a task that nobody has started is deferred again.
     """
 
     def __init__(self, url: str, timeout: float | None = None) -> None:
@@ -126,7 +127,7 @@ class Database(PsycopgConnector):
         self.app = App(connector=self)
         self.timeout = timeout
         self.was_away = 0.0  # when the database was last away, in monotonic seconds
-        self._url, self._away_since = url, 0.0
+        self._url, self._away_since, self._was_reached = url, 0.0, False
 
     async def retry(self, action: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `action`; call it again while it fails because of the connection."""
@@ -149,8 +150,11 @@ class Database(PsycopgConnector):
         if not self._away_since:
             self._away_since = began
             self._report(f"waiting for PostgreSQL: {why}")
-        if self.timeout is not None and time.monotonic() - self._away_since >= self.timeout:
-            raise DatabaseAway(f"PostgreSQL is away: {why}", "is it running?") from None
+        timeout = self.timeout if self._was_reached else min(FIRST_TIMEOUT, self.timeout or FIRST_TIMEOUT)
+        if timeout is not None and time.monotonic() - self._away_since >= timeout:
+            where = _parse_url(self._url)
+            hint = f"is it running there? pg_isready -h {where.get('host', 'localhost')} -p {where.get('port', 5432)}"
+            raise DatabaseAway(f"PostgreSQL is away: {why}", hint) from None
         await asyncio.sleep(0.5)
 
     def _report(self, text: str) -> None:
@@ -192,6 +196,7 @@ class Database(PsycopgConnector):
         """Connect, and create the tables if there are none; refuse those of another version or, with `migrates`,
         recreate them."""
         await self.retry(self._try_to_connect)
+        self._was_reached = True
         async with self.app.open_async():
             try:
                 await self.transact(_prepare_tables, migrates)

@@ -90,6 +90,8 @@ class Worker:
             try:
                 return asyncio.run(self._run(order, content, once))
             except DatabaseAway:
+                if not self._interrupt.level:
+                    raise  # it was never reachable
                 return 130
 
     async def _run(self, order: BacklogOrder | None, content: BacklogContent | None, once: bool) -> int:

@@ -241,8 +241,10 @@ class CliAgent:
         if is_unknown_option(turn.failure) and choice.module.INSTALL:
             update = f"an older {choice.name}? update it: {choice.module.INSTALL}"
             context.tell(events.Notice(f"{choice.name} was started with an option that it doesn't have: {update}"))
-        if has_worked and turn.failure and turn.failure.kind == "fatal" and turn.exit_code in NOT_STARTED:
-            # It could be started before: its updater may be replacing it.
+        is_gone = turn.failure and turn.failure.kind == "fatal" and turn.exit_code in NOT_STARTED
+        if turn.failure and is_gone and has_worked and not context.settings.every_turn_counts:
+            # It could be started before: its updater may be replacing it. If every turn counts, such retries would
+            # use up all attempts in seconds, and the run would end as exhausted.
             turn = replace(turn, failure=replace(turn.failure, kind="transient"))
         # The answer may become part of a prompt or of a file, so redact it here.
         turn = replace(turn, text=context.redact.text(turn.text), agent=choice.name)

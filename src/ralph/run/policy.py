@@ -8,14 +8,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert, to_builtins
 
 from ralph.core import gains, limits, prompts, rules, stuck_rules
 from ralph.core.claims import Claim, Reading
 from ralph.core.judgement import ran_no_tests, results_so_far
-from ralph.core.model import HandOver, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Wait
+from ralph.core.model import Note, Opinion, Outcome, Rule, Run, Stop
 from ralph.core.referees import passed_exams, review_gate
 from ralph.core.secrets import redact_text
+from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.loop import judge
 from ralph.run.request import RunRequest
@@ -178,12 +179,25 @@ def _with_checked_opinions(name: str, rule: Rule) -> Rule:
             said = f"rule {name} failed: {type(error).__name__}: {error}"
             raise UserError(said, "fix it, or leave it out") from None
         for opinion in opinions:
-            if not isinstance(opinion, Stop | Note | Wait | Refusal | HandOver):
-                said = f"rule {name} gave {type(opinion).__name__} instead of an opinion"
-                raise UserError(said, "yield Stop, Note or Wait")
+            if problem := _problem_with(opinion):
+                raise UserError(f"rule {name} gave {problem}", "yield Stop(Outcome.…, TEXT), Note or Wait")
             yield opinion
 
     return checked
+
+
+def _problem_with(opinion: object) -> str:
+    """Return why this is not an opinion; "" if it is one. A constructor accepts values of any type."""
+    kind = type(opinion)
+    if not isinstance(opinion, Opinion):
+        return f"{kind.__name__} instead of an opinion"
+    try:
+        convert(to_builtins(opinion), kind)
+    except (ValidationError, TypeError) as error:  # TypeError: what JSON has no type for
+        return f"{kind.__name__} with a wrong type: {one_line(str(error), 200)}"
+    if isinstance(opinion, Stop) and not isinstance(opinion.outcome, Outcome):  # `convert` takes its value for it
+        return f"Stop with {opinion.outcome!r} instead of an Outcome"
+    return ""
 
 
 def make_gates(settings: Settings) -> dict[str, Rule]:

@@ -19,6 +19,7 @@ from ralph.show.outlet import Style
 from ralph.show.words import nickname
 from ralph.tui import draw
 from ralph.tui.slash_commands import TypedCommand, completions, parse_line
+from ralph.tui.terminal_driver import TerminalDriver
 from ralph.tui.tui_state import ShownRun, TuiState
 from ralph.tui.widgets import DiffScreen, HelpScreen, Pane, Prompt, QuitAnswer, QuitScreen, RunList, ScrollLog
 
@@ -67,7 +68,7 @@ class RalphApp(App[list[str]]):
     ]
 
     def __init__(self, state: TuiState, style: Style) -> None:
-        super().__init__(ansi_color=True)
+        super().__init__(TerminalDriver, ansi_color=True)
         self.theme = "ansi-dark"
         self.state, self.style = state, style
         self._watched: ShownRun | None = None

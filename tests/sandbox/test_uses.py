@@ -119,13 +119,15 @@ for file in $common/config $common/hooks/x $common/packed-refs $common/refs/head
   (echo x >> $file) 2> /dev/null && echo "$file" >> escaped
 done
 mv .git .git2 2> /dev/null && echo 'mv .git' >> escaped
-cat "$OLD/README" > /dev/null 2>&1 && echo 'read the tree of the person' >> escaped
+cat "$OLD/unsaved" > /dev/null 2>&1 && echo "read the user's tree" >> escaped
 true
 """
 
 
 def test_in_a_worktree_the_work_is_committed_and_other_branches_stay(ground: Ground) -> None:
     before = ground.git("rev-parse", "main")
+    (ground.workspace / "unsaved").write_text("not in the copy, which is at the same path\n")
+    ground.own(ground.workspace / "unsaved")
     ground.claude(f"OLD='{ground.workspace}'\n{WORKTREE}")
     result = ground.ralph("run", "x", "--agent", "claude", "--sandbox", "--worktree", "--json", "-m", "1")
     assert result.code == 0, result.err

@@ -356,7 +356,7 @@ def _check(run: Listed, tree: Worktree, copy: PreparedCopy) -> tuple[Check, ...]
         failed = f"{len(red)} of {plural(len(checks), 'check')} failed: {listed([check.name for check in red], 3)}"
         _tell_agent(run, f"In a clean copy of the merged commit, {failed}{printed}{more}")
         raise NotAccepted(
-            f"{failed}{why}{printed}",
+            f"{failed}{why}",
             f"let the agent fix it: ralph resume {nickname(run.id)}; nothing was changed",
         )
     return checks

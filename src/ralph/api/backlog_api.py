@@ -7,6 +7,7 @@ from threading import Event
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from ralph.backlog.backlog_plan import BacklogPlan, BacklogRequest, load_backlog, prepare
 from ralph.backlog.backlog_play import play
@@ -34,8 +35,8 @@ class BacklogResult(Struct, frozen=True, kw_only=True):
     merged: int = 0
     parked: int = 0
     blocked: int = 0
-    total_cost: float = 0.0
-    total_duration: float = 0.0
+    cost_usd: float | None = None
+    duration_s: float = 0.0
 
     @property
     def success(self) -> bool:
@@ -98,19 +99,7 @@ class Backlog:
             return BacklogResult(outcome="done")
         plan = prepare(backlog)
         finished = _play_until(self._cancel, plan) if self._cancel else play(plan, followers=[notify_about_backlog])
-        return BacklogResult(
-            outcome=finished.outcome,
-            reason=finished.reason,
-            exit_code=finished.exit_code,
-            id=plan.order.id,
-            target=plan.order.shown_target,
-            tasks=finished.tasks,
-            merged=finished.merged,
-            parked=finished.parked,
-            blocked=finished.blocked,
-            total_cost=finished.cost_usd or 0.0,
-            total_duration=finished.duration_s,
-        )
+        return BacklogResult(id=plan.order.id, target=plan.order.shown_target, **asdict(finished))
 
 
 def _play_until(cancel: Event, plan: BacklogPlan) -> BacklogFinished:

@@ -1,6 +1,6 @@
 """The summaries of a run and of a backlog, and how events change them."""
 
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.json import Decoder
@@ -51,6 +51,15 @@ class Summary(Struct, omit_defaults=True, kw_only=True):
     """Nothing is left to accept: it changed nothing, or its result was pushed."""
     seconds: float = 0.0
     exit_code: int | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self.workspace)
+
+    @property
+    def last_activity(self) -> str:
+        """What a list shows as the activity once it has ended."""
+        return ""
 
 
 class RunSummary(Summary, omit_defaults=True, kw_only=True):
@@ -106,11 +115,6 @@ class RunSummary(Summary, omit_defaults=True, kw_only=True):
         """Whether it ended with work on its own branch."""
         return bool(self.outcome and self.branch and not self.untouched and not self.work)
 
-    @property
-    def last_activity(self) -> str:
-        """What a list shows as the activity after the run has ended."""
-        return ""
-
     def why_not_tell(self) -> str:
         """Return why it cannot be given a note; "" if it can."""
         return "is done" if self.outcome == "done" else ""
@@ -128,27 +132,16 @@ class BacklogSummary(Summary, omit_defaults=True, kw_only=True, tag_field="kind"
     parked: int = 0
     blocked: int = 0
 
-    # A backlog has none of these.
-    kind: ClassVar = "work"
-    worktree: ClassVar = ""
-    task: ClassVar = ""
-    work: ClassVar = ""
-    backlog_task: ClassVar = ""
-    agent: ClassVar = ""
-    rights: ClassVar[tuple[str, ...]] = ()
-    tokens: ClassVar = 0
-    until: ClassVar = 0.0
-    interrupted_by: ClassVar = ""
-    verified: ClassVar = True
+    kind = "work"
+    # A backlog has none of these. They are no fields, so they are not stored.
+    worktree = task = work = backlog_task = agent = interrupted_by = ""
+    rights = questions = tuple[str, ...]()
+    tokens, until, verified, notes, max_iterations = 0, 0.0, True, 0, None
 
     @property
     def state(self) -> str:
         """The state of a running backlog in one word."""
         return "paused" if self.paused else "running"
-
-    @property
-    def has_begun(self) -> bool:
-        return bool(self.workspace)
 
     @property
     def has_result(self) -> bool:
@@ -157,7 +150,7 @@ class BacklogSummary(Summary, omit_defaults=True, kw_only=True, tag_field="kind"
 
     @property
     def last_activity(self) -> str:
-        """What a list shows as the activity after the backlog has ended: the numbers of its tasks."""
+        """The numbers of its tasks."""
         return self.doing
 
     def why_not_tell(self) -> str:

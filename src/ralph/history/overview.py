@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from msgspec.structs import asdict
 
@@ -60,14 +60,9 @@ class RunNow(RunSummary, omit_defaults=False, kw_only=True):
         shows_limit = self.max_iterations is not None and self.max_iterations >= least
         return f"{self.iteration}/{self.max_iterations}" if shows_limit else f"{self.iteration}"
 
-    @property
-    def progress(self) -> str:
-        """The column of `ralph ps`."""
-        return self.steps()
-
-    def title(self, is_narrow: bool) -> str:
-        """Return the progress in the head of the TUI; "" for a run of one turn."""
-        return "" if self.max_iterations == 1 else self.steps() if is_narrow else f"iteration {self.steps()}"
+    def progress(self, is_long: bool = False) -> str:
+        """Return the steps for a column of `ralph ps`, or for the head of the TUI if `is_long`."""
+        return f"iteration {self.steps()}" if is_long else self.steps()
 
     @property
     def progress_sentence(self) -> str:
@@ -91,9 +86,7 @@ class BacklogNow(BacklogSummary, omit_defaults=False, kw_only=True):
     pausing: bool = False
     mergeable: bool = False
 
-    questions: ClassVar[tuple[str, ...]] = ()
-    notes: ClassVar = 0
-    check_counts: ClassVar = None
+    check_counts = None
 
     @property
     def label(self) -> str:
@@ -107,14 +100,8 @@ class BacklogNow(BacklogSummary, omit_defaults=False, kw_only=True):
         """Return the number of merged tasks, and of all tasks."""
         return f"{self.merged}/{self.tasks}"
 
-    @property
-    def progress(self) -> str:
-        """The column of `ralph ps`."""
+    def progress(self, is_long: bool = False) -> str:
         return f"{self.steps()} merged"
-
-    def title(self, is_narrow: bool) -> str:
-        """Return the progress in the head of the TUI."""
-        return self.progress
 
     @property
     def progress_sentence(self) -> str:

@@ -324,7 +324,7 @@ def _facts(run: Now, home: str) -> tuple[str, ...]:
     return (
         run.run,
         run.label,
-        run.progress,
+        run.progress(),
         "{}/{}".format(*run.check_counts) if run.check_counts else "-",
         "-" if run.cost_usd is None else money(run.cost_usd),
         duration(round(run.age_s)),

@@ -65,7 +65,7 @@ def head(run: Now, now: float, columns: int, style: Style) -> list[str]:
     """Return the three lines above the stream: state and spending, the goal, and the run's activity or need."""
     dot = f" {style.marks.dot} "
     took = spent(round(run.lasted_s), run.cost_usd, run.tokens)
-    said = [run.title(is_narrow=columns < 60), *took, short(agent_name(run.agent), 30)]
+    said = [run.progress(columns >= 60) if run.max_iterations != 1 else "", *took, short(agent_name(run.agent), 30)]
     name = " ".join((nickname(run.run), run.state if run.verified else "done (unverified)", *run.rights))
     rest = cut(dot + dot.join(one for one in said if one), columns - len(name) - 2)
     goal = cut(f"  {short(run.goal, 300)}", columns)

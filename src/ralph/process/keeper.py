@@ -120,7 +120,7 @@ class Keeper:
 
     def watch_run(self, run_id: str) -> None:
         """Have the keeper kill what is marked with this run id if ralph is killed: a filter of git, for example."""
-        self._watched_run = run_id
+        self._watched_run = run_id  # a filter that ignores the kernel's SIGHUP is found only by the run's mark
         self._request({"do": "watch", "run_id": run_id})
 
     def set_cleanup(self, argv: Sequence[str], env: Mapping[str, str] = os.environ, *, key: str) -> None:

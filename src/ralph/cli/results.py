@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from ralph.backlog.accept_backlog import ends_of_backlog
+from ralph.cli.backlog_views import backlog_report
 from ralph.cli.play import readable
 from ralph.cli.request import one_run, run_and_number
 from ralph.cli.table import DIRECTORY, JSON, Values, command, folder_of
-from ralph.cli.work import backlog_report
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean as cleaned
 from ralph.core.text import one_line

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ralph.cli.backlog_views import show_backlog
 from ralph.cli.request import one_run
 from ralph.cli.screen import has_usable_terminal, open_screen
 from ralph.cli.table import DIRECTORY, JSON, Values, command, needs_extra, print_objects
-from ralph.cli.work import show_backlog
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.history.feed import history_now

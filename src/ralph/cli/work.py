@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from msgspec import to_builtins
-from msgspec.json import encode
 
 from ralph.backlog import task_requests
 from ralph.backlog.backlog_plan import (
@@ -23,26 +21,21 @@ from ralph.backlog.backlog_plan import (
     prepare,
 )
 from ralph.backlog.backlog_play import play as play_plan
-from ralph.backlog.ledger import running_summaries
+from ralph.cli.backlog_views import print_tasks, show_backlog
 from ralph.cli.play import confirm_settings
 from ralph.cli.request import Shown, loop_settings
 from ralph.cli.table import Values, command, folder_of, needs_extra, print_objects
-from ralph.core.backlog import Board
-from ralph.core.text import clean, escaped, nickname, one_line
+from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.git.client import require_git
-from ralph.history.backlog_history import backlog_history
-from ralph.history.evidence import task_evidence
 from ralph.options import command_options
 from ralph.options.option import Option
 from ralph.process.signals import ANNOUNCEMENT, Interrupt
 from ralph.settings import load, parse_duration
-from ralph.show.backlog_lines import BacklogScreen, Row, backlog_sentence, rows, table
-from ralph.show.backlog_report import html, merge_command, retry_command, summary
+from ralph.show.backlog_lines import BacklogScreen, backlog_sentence, rows
 from ralph.show.notify import notify_about_backlog
-from ralph.show.outlet import Ndjson, choose, terminal_size
-from ralph.show.summary import exam_lines
-from ralph.store.folder import backlog_lock, load_exam_outputs
+from ralph.show.outlet import Ndjson
+from ralph.store.folder import backlog_lock
 from ralph.store.folder import prepare as prepare_folder
 from ralph.store.register import Listed
 
@@ -164,37 +157,6 @@ def resume(run: Listed, shown: Shown) -> int:
     return play(plan_to_resume(run.folder), shown)
 
 
-def _print_items(board: Board, made: Sequence[Row]) -> None:
-    columns, _ = terminal_size(sys.stdout, 200)
-    print("\n".join(table(board, made, choose(sys.stdout), columns, most=len(made))))
-
-
-def show_backlog(run: Listed, as_json: bool) -> int:
-    """Show a backlog: what needs the user, and every task."""
-    history = backlog_history(run)
-    made = rows(history.board, running_summaries(run.folder, history.board))
-    if as_json:
-        return print_objects(made)
-    print(f"work {run.id}: {summary(history)}")
-    for job, why in history.needing():
-        print(f"needs you: {one_line(job.task.key)}: {one_line(why, 500)} ({one_line(retry_command(job))})")
-    if merge := merge_command(history):
-        print(f"to merge what is finished: {one_line(merge)}")
-    for line in exam_lines(load_exam_outputs(run.id), choose(sys.stdout)):
-        print(line)
-    _print_items(history.board, made)
-    if not run.is_alive and not history.finished:
-        print(f"interrupted: ralph resume {nickname(run.id)}")
-    return 0
-
-
-def backlog_report(run: Listed, as_json: bool) -> bytes:
-    history = backlog_history(run)
-    if as_json:
-        return escaped(encode(history)) + b"\n"
-    return html(history, task_evidence(run, history, os.environ)).encode("utf-8", "replace")
-
-
 @command(
     Option("--db URL", "The database: postgresql://HOST/NAME (default: $RALPH_DB)."),
     Option("-j --jobs N", "How many tasks run at once (default: 2)."),
@@ -272,6 +234,6 @@ async def _act_on_shared(action: str, values: dict[str, Any], name: str, note: s
     print(
         f"work {one_line(work.name)}: {backlog_sentence(state.finished, work.target) if state.finished else 'running'}"
     )
-    _print_items(state.board, made)
+    print_tasks(state.board, made)
     for worker in workers:
         print(clean(log.describe_worker(worker, state.board)))

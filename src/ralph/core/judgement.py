@@ -146,11 +146,11 @@ def compare_tests(cells: Cells, is_gone: Callable[[str], bool] = lambda test: Fa
     """
     if cells.old_tests is None or missing_cell(cells):
         return None
-    if _is_green(cells.old_tests):
+    if is_green(cells.old_tests):
         return ChangeFinding("green", "test files changed, and as they were, they pass")
-    if cells.head_again is not None and not _is_green(cells.head_again):
+    if cells.head_again is not None and not is_green(cells.head_again):
         return ChangeFinding("not comparable", "could not compare the tests: as they are now, they fail in the copy")
-    if cells.old_tests_again is not None and _is_green(cells.old_tests_again):
+    if cells.old_tests_again is not None and is_green(cells.old_tests_again):
         return ChangeFinding(
             "not comparable", "could not compare the tests: as they were, they failed once and then passed"
         )
@@ -214,15 +214,19 @@ def _weakened_or_adapted(cells: Cells, is_gone: Callable[[str], bool]) -> Change
 
 def missing_cell(cells: Cells) -> CellName | None:
     """Return the cell to run next to compare the tests if O is red; None if everything needed is there."""
-    if cells.old_tests is None or _is_green(cells.old_tests):
+    if cells.old_tests is None or is_green(cells.old_tests):
         return None
     if cells.head_again is None:
         return "head_again"
-    if not _is_green(cells.head_again):
+    if not is_green(cells.head_again):
         return None
     if cells.old_tests_again is None:
         return "old_tests_again"
-    if _is_green(cells.old_tests_again) or still_red(cells) or _load_errors(cells.old_tests):
+    if is_green(cells.old_tests_again):
+        return None
+    if cells.base is None:
+        return "base"
+    if still_red(cells) or _load_errors(cells.old_tests):
         return None
     return "old_code" if cells.old_code is None else None
 
@@ -340,18 +344,18 @@ def _remarks(evidence: ChangeEvidence) -> list[str]:
         remarks.append("every check passes without any of this change")
     elif proof and proof.untested:
         remarks.append(f"no check notices if these are undone: {listed([part.place for part in proof.untested], 3)}")
-    if evidence.cells.base and _is_green(evidence.cells.base) and not evidence.exams:
+    if evidence.cells.base and is_green(evidence.cells.base) and not evidence.exams:
         remarks.append("the checks passed before as well, so they prove little: nothing here asked for this change")
     return remarks
 
 
 def _cannot_judge(cells: Cells) -> str:
     """Return why red checks at the head say nothing about the change."""
-    if _is_green(cells.head):
+    if is_green(cells.head):
         return ""
-    if cells.head_again is not None and _is_green(cells.head_again):
+    if cells.head_again is not None and is_green(cells.head_again):
         return "the checks failed once and passed the next time, on the same files"
-    if not cells.base or _is_green(cells.base):
+    if not cells.base or is_green(cells.base):
         return ""
     if not any(check.tests and check.tests.ran for cell in (cells.head, cells.base) for check in cell):
         if all(_last_lines(check) == _last_lines(start) for check, start in _red_pairs(cells)):
@@ -391,7 +395,8 @@ def _red_pairs(cells: Cells) -> list[tuple[Check, Check]]:
     return [(check, starts[check.name]) for check in cells.head if not check.passed and check.name in starts]
 
 
-def _is_green(cell: Cell) -> bool:
+def is_green(cell: Cell) -> bool:
+    """Return whether every check passes."""
     return all(check.passed for check in cell)
 
 

@@ -7,7 +7,6 @@ from ralph.core.judgement import (
     Cell,
     Cells,
     ChangeEvidence,
-    answer_claim,
     compare_tests,
     describe_tests,
     distrust,
@@ -223,23 +222,6 @@ def test_cells_are_run_in_the_order_of_cost() -> None:
     assert missing_cell(cells(other)) == "old_code"
     assert missing_cell(cells(other, old_code=GREEN)) is None
     assert compare_tests(cells(other)) is None  # U is missing
-
-
-S = compare_tests(cells(ONE_RED))
-WEAKENED = compare_tests(cells((check(1, failing="test_b"),), old_code=ONE_RED))
-ADAPTED = compare_tests(cells((check(1, failing="test_b"),), old_code=(check(1, failing="test_b"),)))
-
-
-def test_what_happens_to_a_claim() -> None:
-    assert S
-    assert WEAKENED
-    assert answer_claim(None, [], 3, "as-they-were") == "accept"
-    assert [answer_claim(S, ["S"] * count, 3, "as-they-were") for count in range(3)] == ["refuse", "refuse", "block"]
-    assert answer_claim(S, ["weakened", "S"], 3, "as-they-were") == "block"
-    assert answer_claim(WEAKENED, [], 3, "as-they-were") == "refuse"
-    assert answer_claim(WEAKENED, ["weakened"], 3, "as-they-were") == "accept"
-    assert answer_claim(ADAPTED, [], 3, "as-they-were") == "accept"
-    assert answer_claim(S, [], 3, "may-change") == answer_claim(WEAKENED, [], 3, "may-change") == "accept"
 
 
 # A change

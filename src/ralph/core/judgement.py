@@ -14,6 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ralph.core.findings import ChangeFinding, TestsRule
 from ralph.core.model import Check, Exam, Review, Run
 from ralph.core.proof import Proof
 from ralph.core.runner_output import MAX_NAMES, ReportedTests
@@ -22,30 +23,10 @@ from ralph.core.text import clean, listed, one_line, plural
 Cell = tuple[Check, ...]
 CellName = Literal["head", "base", "old_tests", "head_again", "old_tests_again", "old_code"]
 ChangeVerdict = Literal["holds", "refuted", "could not judge"]
-TestsRule = Literal["as-they-were", "may-change"]
-FindingKind = Literal["F", "Z", "N", "S", "weakened", "adapted", "load error", "not comparable", "green"]
 
 LAST_LINES = 3  # of an unknown runner's output, to recognise the same failure
-ASK_AGENT = (
-    "{test} was red before you began. With the tests as they were at the start, it still fails. Make it pass without "
-    "changing what it asks. If the test itself is wrong, put it back and say BLOCKED and why; a person decides."
-)
 # These print a count only if a test fails: Gradle always, Maven with -q.
 SILENT_WHEN_GREEN = frozenset({"gradle", "surefire"})
-
-
-class ChangeFinding(Struct, frozen=True, omit_defaults=True):
-    """Something that the cells show. `text` is for people, without a full stop; if it is about one `check`, that is its
-    subject."""
-
-    kind: FindingKind
-    text: str
-    tests: tuple[str, ...] = ()
-    check: str = ""
-
-    @property
-    def sentence(self) -> str:
-        return f"{one_line(self.check, 80)} {self.text}" if self.check else self.text
 
 
 class Cells(Struct, frozen=True, kw_only=True):
@@ -132,8 +113,15 @@ def describe_tests(run: Run) -> str:
     """Return what the reason of a run that is done adds about its tests: `; 38 tests ran, 41 before`."""
     if ran_no_tests(results_so_far(run)):
         return "; 0 tests ran"
-    finding = fewer_tests(run.last.checks, run.baseline or ()) if run.last else None
-    return f"; {finding.text}" if finding else ""
+    fewer = fewer_tests(run.last.checks, run.baseline or ()) if run.last else None
+    compared = run.last.compared if run.last else None
+    texts = [f"; {fewer.text}" if fewer else ""]
+    if compared and compared.finding.kind != "green":
+        is_doubtful = compared.finding.kind in ("S", "weakened")
+        texts.append(f"{', but' if is_doubtful else ';'} {compared.finding.text}")
+    if compared and compared.mixed:
+        texts.append(f"; {listed(compared.mixed, 3)} changed how the tests run")
+    return "".join(texts)
 
 
 # Tests as they were: S, weakened, adapted, load error
@@ -229,21 +217,6 @@ def missing_cell(cells: Cells) -> CellName | None:
     if still_red(cells) or _load_errors(cells.old_tests):
         return None
     return "old_code" if cells.old_code is None else None
-
-
-ClaimAnswer = Literal["accept", "refuse", "block"]
-
-
-def answer_claim(
-    finding: ChangeFinding | None, refused: Sequence[FindingKind], tries: int, tests: TestsRule
-) -> ClaimAnswer:
-    """Return what happens to a claim whose other gates hold; `refused` are the kinds of the refusals so far, among
-    `tries` that exams share."""
-    if finding is None or tests == "may-change" or finding.kind not in ("S", "weakened"):
-        return "accept"
-    if finding.kind == "weakened":
-        return "accept" if "weakened" in refused else "refuse"
-    return "block" if len(refused) + 1 >= tries else "refuse"
 
 
 # The whole change

@@ -7,6 +7,7 @@ from typing import Concatenate, Literal, ParamSpec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ralph.core.findings import ComparedTests
 from ralph.core.measuring import Comparison, Start
 from ralph.core.runner_output import ReportedTests
 
@@ -253,7 +254,8 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `tree` is the fingerprint of the files, None without git. `touched` are protected files that the turn changed.
     `checked`: False if the checks were not run. `told` are the notes of a person in its prompt; they are recorded here
-    so that no note is sent twice. `measured` is the result in a run that optimises a number.
+    so that no note is sent twice. `measured` is the result in a run that optimises a number. `compared` is what the
+    tests as they were say about its claim.
     """
 
     number: int
@@ -262,6 +264,7 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
     reviews: tuple[Review, ...] = ()
     exams: tuple[Exam, ...] = ()
     tree: Fingerprint | None = None
+    compared: ComparedTests | None = None
     touched: tuple[str, ...] = ()
     checked: bool = True
     told: tuple[PersonNote, ...] = ()
@@ -288,7 +291,9 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
         """Whether a referee refused the claim of this iteration."""
         reviewed = not any(review.changes or review.is_interrupted for review in self.reviews)
         brings_nothing = self.measured is not None and not self.measured.kept
-        return not self.is_green or not reviewed or brings_nothing or not all(exam.passed for exam in self.exams)
+        changed_tests = self.compared is not None and self.compared.refused
+        examined = all(exam.passed for exam in self.exams)
+        return not self.is_green or not reviewed or brings_nothing or changed_tests or not examined
 
     @property
     def passes_checks(self) -> bool:

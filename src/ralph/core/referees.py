@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ralph.core.claims import NOT_LAST, Claim, Reading, find_claims, find_echoes, find_marker
+from ralph.core.findings import ChangeFinding, ComparedTests, TestsRule
 from ralph.core.model import Iteration, Note, Opinions, Outcome, Rule, Run, Stop, configured
 from ralph.core.prompts import fence, join_sections
-from ralph.core.text import clean, head, listed, one_line, plural
+from ralph.core.text import clean, head, listed, nickname, one_line, plural
 
 DIFF_SHOWN = 20_000  # characters of the diff in the prompt of a reviewer
 DIFF_FILE = ".ralph/review.diff"
@@ -106,6 +107,14 @@ REFUSAL = (
     "{opening}{count}. What it asks follows from the goal. Read the goal again and look for cases that no check shows; "
     "do not look for the exam."
 )
+FORBIDDEN_CHANGE = (
+    "{test} was red before you began. With the tests as they were at the start, it still fails{count}. Make it pass "
+    "without changing what it asks. If the test itself is wrong, put it back and say BLOCKED and why; a person decides."
+)
+WEAKENED = (
+    "{sentence}. If the goal asks for that, claim again. If not, put the test back as it was before you began, and "
+    "make it pass."
+)
 NOT_EXAMINED = "The hidden exam has not been run on this state of the work. If all of it is done, claim it again."
 
 
@@ -131,7 +140,7 @@ def passed_exams(
     # A claim whose marker doesn't end the answer is not counted: perhaps it was not meant as one.
     failures = [one for one in run.recent if any(not exam.passed and not exam.shows for exam in one.exams)]
     past = (replace(run, iterations=run.iterations[: one.number], retries=()) for one in failures)
-    refused = sum(_uses_try(then, claims, reading) for then in past)
+    refused = sum(_uses_try(then, claims, reading) for then in past) + len(_refused_by_tests(run))
     count = f" (refusal {refused} of {tries})" if _uses_try(run, claims, reading) else ""
     opening = "The checks pass, but the hidden exam does not" if last.checks else "The hidden exam does not pass"
     text = REFUSAL.format(opening=opening, count=count)
@@ -144,3 +153,39 @@ def _uses_try(run: Run, claims: Sequence[Claim], reading: Reading) -> bool:
     place = Reading(strict=reading.strict)
     claimed = [claim for claim, found in find_claims(claims, run, reading) if not found.doubt]
     return any(found.doubt != NOT_LAST for _, found in find_claims(claimed, run, place))
+
+
+def refuses_claim(finding: ChangeFinding, run: Run, tests: TestsRule) -> bool:
+    """Return whether a claim doesn't count because of what the tests as they were say. A weakened test is asked about
+    once: the goal may want it."""
+    if tests == "may-change":
+        return False
+    was_asked = any(compared.finding.kind == "weakened" for compared in _refused_by_tests(run))
+    return finding.kind == "S" or (finding.kind == "weakened" and not was_asked)
+
+
+def _refused_by_tests(run: Run) -> list[ComparedTests]:
+    return [one.compared for one in run.recent if one.compared and one.compared.refused]
+
+
+@configured
+def unweakened_tests(run: Run, tries: int) -> Opinions:
+    """Gate: the last claim was not refused because of changed tests.
+
+    If tests that were red at the start pass only because they were changed, end the run as blocked after `tries`
+    refused claims, those by exams included.
+    """
+    compared = run.last.compared if run.last and not run.retries else None
+    if compared is None or not compared.refused:
+        return
+    finding = compared.finding
+    if finding.kind == "weakened":
+        yield Note(WEAKENED.format(sentence=finding.text[:1].upper() + finding.text[1:]), about="tests")
+        return
+    by_exams = sum(any(not exam.passed and not exam.shows for exam in one.exams) for one in run.recent)
+    refused = len(_refused_by_tests(run)) + by_exams
+    test = listed(finding.tests, 3)
+    yield Note(FORBIDDEN_CHANGE.format(test=test, count=f" (refusal {refused} of {tries})"), about="tests")
+    if refused >= tries:
+        hint = f"to accept them: ralph resume {nickname(run.id)} --tests may-change"
+        yield Stop(Outcome.BLOCKED, f"{finding.text}; {hint}")

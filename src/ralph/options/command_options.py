@@ -35,7 +35,7 @@ GOAL = group(
 
 DONE = group(
     "When is it done",
-    *("until", "checks", "checkTimeout", "exams", "examTries"),
+    *("until", "checks", "checkTimeout", "tests", "exams", "examTries"),
     setting("baseline", sets=True, text="Run the checks before the first turn (the default of `ralph loop`)."),
     setting("baseline", "--no-baseline", "Don't run them then: the agent will create their commands.", sets=False),
     "failFast",

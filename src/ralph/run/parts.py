@@ -15,6 +15,7 @@ from ralph.run.followups import make_followups
 from ralph.run.policy import Policy, make_composer
 from ralph.run.request import RunRequest
 from ralph.run.reviews import review_claim
+from ralph.run.tests_referee import TestsReferee
 from ralph.run.tuning import Tuning
 from ralph.run.workspace import LocalWorkspace
 from ralph.settings import Settings
@@ -68,6 +69,7 @@ def make_parts(
         wait=_make_wait(context, mailbox),
         followups=(*followups, lambda run, iteration: mailbox.forget(iteration.told)),
         referees=(
+            *((TestsReferee(context, trees, settings.tests_rule).compare,) if settings.tests_rule else ()),
             *((tuning.measure,) if tuning else reviewers),
             *((exams.examine,) if exams else ()),
             *referees,

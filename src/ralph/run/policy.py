@@ -14,7 +14,7 @@ from ralph.core import gains, limits, prompts, rules, stuck_rules
 from ralph.core.claims import Claim, Reading
 from ralph.core.judgement import ran_no_tests, results_so_far
 from ralph.core.model import Note, Opinion, Outcome, Rule, Run, Stop
-from ralph.core.referees import passed_exams, review_gate
+from ralph.core.referees import passed_exams, review_gate, unweakened_tests
 from ralph.core.secrets import redact_text
 from ralph.core.text import one_line
 from ralph.errors import UserError
@@ -220,6 +220,8 @@ def make_verdict_gates(
     """Return the rules that judge a claim after the checks, by name: referees and the commit. `others` are the gates
     before them."""
     gates: dict[str, Rule] = {}
+    if settings.tests_rule:
+        gates["the tests as they were"] = unweakened_tests(settings.exam_tries)
     if settings.reviews:
         reviewers = dict.fromkeys(one.agent or settings.reviews.agent for one in settings.reviews.asked)
         by = " and ".join(agent for agent in reviewers if agent)

@@ -33,6 +33,8 @@ class Preset(Struct, frozen=True, kw_only=True):
     """Work outside the folder counts, so a turn that was denied everything there may still have done some."""
     is_verbatim: bool = False
     """The prompt is sent as it is, and says nothing about claims."""
+    compares_tests: bool = False
+    """Without the setting `tests`, a claim is compared with the tests as they were."""
     quotes_diff: bool = False
     """Prompts quote what has changed since the start."""
     quotes_fail_action: bool = False
@@ -64,6 +66,7 @@ PRESETS: Mapping[str, Preset] = {
         compose=prompts.checks,
         command="ralph loop",
         needs_checks=True,
+        compares_tests=True,
         quotes_diff=True,
     ),
     "promise": Preset(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from ralph.core.findings import TestsRule
 from ralph.core.model import FailAction
 from ralph.core.referees import QUESTION
 from ralph.errors import UserError
@@ -340,6 +341,15 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     baseline: Annotated[
         bool | None, about("Run the checks before the first turn; null: only with the `checks` preset.")
     ] = None
+    tests: Annotated[
+        TestsRule | None,
+        about(
+            "as-they-were: at a claim after test files were changed, run the checks with the tests as they were as "
+            "well, and refuse it if a test that was red at the start still fails. may-change: only report that. null: "
+            "as-they-were with the `checks` preset, else off.",
+            option="--tests as-they-were|may-change",
+        ),
+    ] = None
     fail_fast: Annotated[bool, about("Start no further check once one has failed.")] = False
     output_truncate_chars: Annotated[
         Count, about("How many characters of a failed check's output the prompt quotes; 0: all.")
@@ -489,6 +499,12 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     def quoted(self) -> int:
         """How many characters of a check's output a prompt quotes: all if the setting is 0, up to ten million."""
         return self.output_truncate_chars or 10_000_000
+
+    @property
+    def tests_rule(self) -> TestsRule | None:
+        """What changed tests mean for a claim; None if nobody asks."""
+        default: TestsRule | None = "as-they-were" if self.traits.compares_tests else None
+        return (self.tests or default) if self.checks else None
 
     @property
     def verifies(self) -> bool:

@@ -13,11 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.file_classes import OldTests, PathChange, file_class, plan_old_tests
-from ralph.core.judgement import Cell, CellName, Cells, ChangeFinding, compare_tests, is_green, missing_cell
+from ralph.core.findings import ChangeFinding
+from ralph.core.judgement import Cell, CellName, Cells, compare_tests, is_green, missing_cell
 from ralph.core.text import listed
 from ralph.git.client import Git
 from ralph.git.index import tree_with
 from ralph.git.setup_files import TreeEntry
+from ralph.verdict.context import Context
+from ralph.verdict.shell_lines import files_written
 from ralph.verdict.verify import TimeOverError
 
 STATE = "a state that ralph judges"  # message of a commit that no branch points to
@@ -59,6 +62,13 @@ def find_changed_tests(git: Git, base: str, head: str, named: Iterable[str] = ()
     if pointers := _lfs_pointers(git, base, plan.restored):
         return replace(changed, problem=f"could not compare the tests: in Git LFS are {listed(pointers, 3)}")
     return changed
+
+
+def files_of_checks(context: Context, git: Git) -> list[str]:
+    """Return the files that the checks name, relative to the top of the repository."""
+    root = os.path.join(git.root, git.prefix)
+    lines = [check.command for check in context.settings.checks]
+    return [os.path.join(git.prefix, path) for line in lines for path in files_written(line, root)]
 
 
 def path_changes(git: Git, base: str, head: str) -> Iterator[PathChange]:

@@ -63,9 +63,16 @@ def files_named(line: str, root: str) -> list[str]:
     deciding += [f"{module}{end}" for module in _modules(words) for end in (".py", "/__init__.py")]
     if "make" in programs:  # a file with the name of a target makes `make` do nothing
         deciding += words
-    named = [word for word in words if os.path.isfile(os.path.join(root, word))]
-    paths = [os.path.relpath(os.path.join(root, name), root) for name in (*named, *deciding)]
-    return [path for path in dict.fromkeys(paths) if not path.startswith("..") and path != "."]
+    paths = [os.path.relpath(os.path.join(root, name), root) for name in deciding]
+    paths = [*files_written(line, root), *(path for path in paths if not path.startswith("..") and path != ".")]
+    return list(dict.fromkeys(paths))
+
+
+def files_written(line: str, root: str) -> list[str]:
+    """Return the files below `root` that a shell line names itself."""
+    files = [os.path.join(root, word) for command in _all_commands(line) for word in command]
+    paths = [os.path.relpath(file, root) for file in files if os.path.isfile(file)]
+    return [path for path in dict.fromkeys(paths) if not path.startswith("..")]
 
 
 def files_run(line: str, root: str) -> list[str]:

@@ -16,6 +16,7 @@ from ralph.errors import UserError
 from ralph.process.signals import Cancellation
 from ralph.process.streams import open_standard_streams
 from ralph.settings import load
+from ralph.settings.presets import PRESET_OF
 from ralph.show.notify import notify_about_backlog
 
 
@@ -75,7 +76,7 @@ class Backlog:
         self.backlog, self.workspace_root = os.fspath(backlog), Path(workspace_root).resolve()
         self._target, self._push, self._cancel = target, push, cancel
         self._max_cost, self._max_time = max_cost, max_time
-        self._settings: dict[str, Any] = {"preset": "checks", **(settings or {})}
+        self._settings: dict[str, Any] = {"preset": PRESET_OF["work"], **(settings or {})}
         self._settings |= {"checks": [{"command": command} for command in checks]} if checks else {}
         self._settings |= {"agent": {"command": agent}} if agent else {}
         if jobs is not None:

@@ -312,5 +312,5 @@ def make_composer(
 
 def is_verified(run: Run, settings: Settings) -> bool:
     """Whether something verified the work of a run that is done. Test runners that never ran a test didn't."""
-    has_other_checks = bool(settings.tasks or settings.exams or settings.preset == "tune")
+    has_other_checks = bool(settings.tasks or settings.exams or settings.traits.measures)
     return settings.verifies and (has_other_checks or not ran_no_tests(results_so_far(run)))

@@ -28,7 +28,7 @@ class TestsReferee:
 
     def compare(self, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
         """Return the iteration with what the tests as they were say about it."""
-        repository, head = self._trees.home, self._trees.checkpoint
+        repository, head = self._trees.repository, self._trees.checkpoint
         if repository is None or not head:  # without git nobody knows what has changed
             return iteration
         base, _ = Checkpoints(repository, run.id).ends()

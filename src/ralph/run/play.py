@@ -44,9 +44,9 @@ class Played(Struct, frozen=True):
         """Remove the worktree; return False if there is none, or if it contains work that exists nowhere else."""
         if self.worktree is None:
             return False
-        home = replace(self.worktree.repository, deadline=None)  # the deadline was that of the run
+        repository = replace(self.worktree.repository, deadline=None)  # the deadline was that of the run
         try:
-            remove(replace(self.worktree, home=home))
+            remove(replace(self.worktree, repository=repository))
         except UserError:
             return False
         return True
@@ -92,7 +92,7 @@ def play(
             worktree = check_out(context, files.lock) if context.settings.worktree else None
             if worktree:
                 context = quiet_context(context, worktree)
-                is_strict = plan.place.check_out is not None or context.settings.preset == "tune"
+                is_strict = plan.place.check_out is not None or context.settings.traits.measures
                 context = stack.enter_context(enter_worktree(context, worktree, is_strict=is_strict, tell=context.tell))
             context = listen(plan, context, registration, teller, ticks=ticks)
             teller.subscribe(*(stack.enter_context(follow(context)) for follow in followers))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ralph.actions.accept import repository_of_run
+from ralph.actions.run_worktree import repository_of_run
 from ralph.core.text import nickname
 from ralph.errors import UserError
 from ralph.files import AT_WORK, DEMO, DEMO_EXAM, remove_tree, state_folder

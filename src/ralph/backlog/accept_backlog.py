@@ -11,7 +11,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ralph.actions.accept import DISCARDED, NotAccepted, refuse_without_branch
+from ralph.actions.accept import refuse_without_branch
+from ralph.actions.candidate import NotAccepted
+from ralph.actions.run_worktree import DISCARDED
 from ralph.backlog.backlog_order import ORDER, BacklogOrder, read
 from ralph.backlog.backlog_source import files_at, replace_in_place
 from ralph.backlog.gate import gate_lock, make_gate

@@ -4,8 +4,11 @@ import sys
 from functools import partial
 
 from ralph.actions import control
-from ralph.actions.accept import NotAccepted, accept_run, discard_run, why_no_branch
-from ralph.actions.accept import rewind as rewind_run
+from ralph.actions.accept import accept_run
+from ralph.actions.candidate import NotAccepted
+from ralph.actions.discard import discard_run
+from ralph.actions.discard import rewind as rewind_run
+from ralph.actions.run_worktree import why_no_branch
 from ralph.backlog.accept_backlog import accept_backlog, discard_backlog, why_not_accept
 from ralph.cli.request import one_run, run_and_number
 from ralph.cli.table import DIRECTORY, Values, command

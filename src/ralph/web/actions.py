@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from ralph.actions import accept, control
+from ralph.actions import control, discard
 from ralph.actions.launch import Launched, words_about
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
@@ -101,7 +101,7 @@ def _rewind(run: Listed, number: str, register: Register) -> str:
     if not number.isascii() or not number.isdigit() or len(number) > 6:
         raise RequestRefused(400, "expected the number of an iteration")
     notes: list[str] = []
-    done = accept.rewind(run, int(number), notes.append, register.env)
+    done = discard.rewind(run, int(number), notes.append, register.env)
     messages = [f"{plural(done.files, 'file')} restored to iteration {number}", f"the files before are {done.kept_as}"]
     messages += [f"not restored: {missed}" for missed in done.missed]
     return "; ".join((*messages, *notes))

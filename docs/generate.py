@@ -158,7 +158,8 @@ says.
 An unknown key or a wrong value is an error that names the file, the line and what is valid.
 
 Three short forms: `"agent": "claude"` means `{"command": "claude"}`, a check may be just its command
-(`"checks": ["make test"]`), and `guardrails` is read as `checks`. Both names in one file are an error.
+(`"checks": ["make test"]`), and `guardrails` is read as `checks`.
+`{"work": {"setup": "npm ci"}}` is read as `setup`. Both names in one file are an error.
 
 A duration is a number of seconds or a text such as `"90s"`, `"5m"`, `"1h30m"` or `"2d"`. A size is a number of bytes or
 a text such as `"512kB"`, `"32MB"` (powers of 1000) or `"1GiB"` (powers of 1024).
@@ -191,7 +192,8 @@ guides explain each part: [checks](../guides/checks.md), [exams](../guides/exams
   "onLimit": "wait",
   "worktree": true,
   "sandbox": {"enabled": true, "net": "pypi.org,files.pythonhosted.org"},
-  "work": {"jobs": 4, "setup": "npm ci"},
+  "setup": "npm ci",
+  "work": {"jobs": 4},
   "notify": ["desktop"],
   "scm": {"tasks": ["commit"]}
 }

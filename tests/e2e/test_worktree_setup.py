@@ -194,3 +194,55 @@ def test_a_setup_command_that_fails_ends_the_run_before_anything_is_spent(
     assert "--setup failed" in done.err
     assert "no such package" in done.err
     assert "iteration 1" not in done.err
+
+
+RUNNER = "test -d node_modules || exit 127"  # as `npm test` does if the runner is not installed
+
+
+@pytest.fixture
+def node_project(repository: Path, git: Git) -> Path:
+    (repository / "package.json").write_text('{"name": "x"}\n')
+    (repository / "package-lock.json").write_text("{}\n")
+    (repository / ".gitignore").write_text("node_modules/\n.ralph/\n")
+    git("add", "-A")
+    git("commit", "-qm", "node")
+    return repository
+
+
+@pytest.mark.parametrize("command", ["loop", "work"])
+def test_a_check_without_its_dependencies_in_the_copy_names_the_setup_that_makes_them(
+    ralph: Callable[..., Any], agent: Callable[..., str], node_project: Path, command: str
+) -> None:
+    (node_project / "TASKS.md").write_text("- [ ] T1 One\n")
+    words = ("T", "--worktree") if command == "loop" else ("TASKS.md",)
+    done = ralph(command, *words, "--check", RUNNER, "--agent", agent("touch ../paid; echo COMPLETE"))
+    assert done.code == 2
+    text = " ".join(done.err.split())
+    assert f'the check "{RUNNER}" cannot start in a copy: node_modules is not in it (git ignores it)' in text
+    assert '--setup "npm ci"' in text
+    assert "--no-baseline" not in text
+    assert "--allow-red" not in text
+    setup = ("--setup", "mkdir node_modules && touch node_modules/x")
+    assert "cannot start" not in ralph(command, *words, "--check", RUNNER, *setup, "--agent", agent("exit 1")).err
+
+
+def test_work_says_that_a_check_that_does_not_exist_has_to_be_fixed(
+    ralph: Callable[..., Any], agent: Callable[..., str], node_project: Path
+) -> None:
+    (node_project / "node_modules").mkdir()
+    (node_project / "node_modules/x").write_text("")
+    (node_project / "TASKS.md").write_text("- [ ] T1 One\n")
+    done = ralph("work", "TASKS.md", "--check", "no-such-command", "--agent", agent("touch ../paid"))
+    assert done.code == 2
+    text = " ".join(done.err.split())
+    assert 'the check "no-such-command" cannot start: command not found (exit code 127); fix --check' in text
+    assert "--allow-red" not in text
+
+
+def test_a_missing_module_in_a_copy_is_explained_before_the_first_turn(
+    play: Callable[..., Any], node_project: Path
+) -> None:
+    missing = "echo \"Error: Cannot find module 'mocha'\"; exit 1"
+    text = " ".join(play("echo n > new", "--check", missing).err.split())
+    assert "Cannot find module 'mocha': node_modules is not in the copy (git ignores it); --setup \"npm ci\"" in text
+    assert text.index("--setup") < text.index("iteration 1")

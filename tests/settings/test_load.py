@@ -122,6 +122,16 @@ def test_checks_and_guardrails_are_one_key_in_every_file(files: Any, low: str, h
     assert files.write(local={low: None}).load().settings.checks == ()
 
 
+@pytest.mark.parametrize("low", [{"setup": "a"}, {"work": {"setup": "a", "jobs": 3}}])
+@pytest.mark.parametrize("high", [{"setup": "b"}, {"work": {"setup": "b"}}])
+def test_setup_in_work_is_the_setup_of_every_copy(files: Any, low: Any, high: Any) -> None:
+    assert files.write(user=low).load().settings.setup == "a"
+    assert files.write(project=high).load().settings.setup == "b"
+    files.write(project={**high, "setup": "c", "work": {"setup": "b"}})
+    with pytest.raises(UserError, match=r'"setup" and "work\.setup" are the same key: remove one of them'):
+        files.load()
+
+
 def test_an_agent_may_be_just_its_command(files: Any) -> None:
     files.write(project={"agent": "claude"}, local={"agent": {"model": "opus"}})
     agent = files.load().settings.agent

@@ -34,6 +34,7 @@ from ralph.verdict.checks import Checks
 from ralph.verdict.context import Context
 from ralph.verdict.copies import enter_worktree, fill_worktree, open_check_sandbox
 from ralph.verdict.exams import Exams
+from ralph.verdict.missing import startup_advice
 
 GateCheck = Callable[[str], FailedCheck | None]
 """Run one command in the gate's worktree; None if it passes."""
@@ -101,6 +102,8 @@ class Gate(Struct, frozen=True, kw_only=True):
         red = self.failing_commands(target, self.order.checks, tries=CHECK_RUNS)
         if self.order.allow_red or not red:
             return GateVerdict(commit=target, allowed=red)
+        if red[0].advice:
+            return GateVerdict(commit=target, stuck=red[0].advice)
         failed = f"{red[0].check} fails on {self.order.shown_target} ({red[0].ending})"
         return GateVerdict(commit=target, stuck=f"{failed}; to merge what does not make it worse: --allow-red")
 
@@ -315,9 +318,8 @@ def make_gate(
         (one,) = seen
         if one.passed:
             return None
-        return FailedCheck(
-            one.name, one.ending, tail(clean(one.tail), ERROR_LIMIT), count_failures(one.tail, one.tests)
-        )
+        count, advice = count_failures(one.tail, one.tests), startup_advice(entered[0], one)
+        return FailedCheck(one.name, one.ending, tail(clean(one.tail), ERROR_LIMIT), count, advice)
 
     def furnish() -> None:
         stay.close()

@@ -220,6 +220,8 @@ def settings_schema() -> dict[str, Any]:
     commands = properties["checks"]["anyOf"][0]
     commands["items"] = {"anyOf": [TEXT, commands["items"]]}  # `"checks": ["make test"]`
     properties["guardrails"] = {**properties["checks"], "description": "Another name for `checks`."}
+    inside = definitions["WorkChoice"]["properties"]
+    inside["setup"] = {**properties["setup"], "description": "Another name for `setup` at the top level."}
     top["properties"] = {"$schema": {"type": "string", "description": "Where this schema is."}, **properties}
     return {"$schema": DIALECT, **top, "title": "Settings of ralph", "$defs": definitions}
 

@@ -88,6 +88,8 @@ class FailedCheck(Struct, frozen=True, omit_defaults=True):
     ending: str = ""
     output: str = ""
     count: FailureCount | None = None
+    advice: str = ""
+    """Why the check cannot start, and what to do."""
 
     def is_no_worse_than(self, before: "FailedCheck | None") -> bool:
         """Whether it failed before as well, with at least as many failures; False if a count is unknown."""

@@ -62,7 +62,7 @@ LIMITS = group(
 
 PLACE = group(
     "Workspace",
-    *("worktree", "work.setup", "sandbox.enabled"),
+    *("worktree", "setup", "sandbox.enabled"),
     setting("sandbox.net", text="Run in a sandbox with this network: on, off (only the model), or hosts with commas."),
     Option(
         "--commit[=all]",

@@ -24,6 +24,7 @@ from ralph.settings import Protection
 from ralph.store.mailbox import Mailbox, untold
 from ralph.verdict.checks import Checks
 from ralph.verdict.context import Context
+from ralph.verdict.missing import missing_dependencies, missing_module
 from ralph.verdict.shell_lines import files_named
 from ralph.verdict.trees import Trees
 from ralph.verdict.watched_files import TOOL_SETTINGS, WatchedFiles
@@ -146,9 +147,17 @@ class LocalWorkspace:
         for text in self._watched.take_changes():
             self._context.tell(Notice(text))
         results = None if self._context.interrupt.level else self._checks.run(number)
-        for text in hidden_failures(results or ()) if number == 0 else ():
-            self._context.tell(Notice(text))
+        if number == 0 and results:
+            self._explain_start(results)
         return results
+
+    def _explain_start(self, checks: tuple[Check, ...]) -> None:
+        """Report failures that need a person. Raise a UserError if a check's dependencies are not in the copy."""
+        if error := missing_dependencies(self._context, checks):
+            raise error
+        for text in (*hidden_failures(checks), missing_module(self._context, checks)):
+            if text:
+                self._context.tell(Notice(text))
 
     def tree(self, number: int) -> Fingerprint | None:
         return None if self._undoes else self._trees.tree(number)  # after an undo the tree is as it was

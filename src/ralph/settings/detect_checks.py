@@ -157,6 +157,11 @@ def _document(path: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
+def read_table(path: Path, key: str) -> dict[str, Any]:
+    """Return a table of a TOML or JSON file; empty if there is none."""
+    return _table(_document(path), key)
+
+
 def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
     found = document.get(key)
     return found if isinstance(found, dict) else {}

@@ -23,6 +23,8 @@ ALIASES = {
     **{name: key for name, key in zip(Settings.__struct_fields__, field_types(Settings), strict=True) if name != key},
 }
 """Other names of settings: `guardrails`, and each key in snake case."""
+MOVED = {("work", "setup"): "setup"}
+"""Keys inside an object that are at the top level now; they are still read."""
 SHORT_FORMS: dict[Any, tuple[type, str]] = {
     AgentChoice: (str, "command"),
     CheckCommand: (str, "command"),
@@ -120,6 +122,15 @@ def normalize(layer: SettingsLayer) -> SettingsLayer:
         elif old in document:
             file_keys[key] = old
             document = {key if name == old else name: value for name, value in document.items()}
+    for (outer, inner), key in MOVED.items():
+        inside = document.get(outer)
+        if not isinstance(inside, dict) or inner not in inside:
+            continue
+        document[outer] = {name: value for name, value in inside.items() if name != inner}
+        if key in document:
+            problems.append(Problem((key,), f'"{key}" and "{outer}.{inner}" are the same key: remove one of them'))
+        else:
+            document[key], file_keys[key] = inside[inner], f"{outer}.{inner}"
     return replace(layer, document=_expand(document, Settings), file_keys=file_keys, problems=tuple(problems))
 
 

@@ -232,7 +232,6 @@ class WorkChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     """How `ralph work` works off a backlog."""
 
     jobs: Annotated[Positive, about("How many tasks run at once.", 4, option="-j --jobs")] = 2
-    setup: Annotated[ShellCommand, about("A command that prepares each new worktree.", "npm ci")] = ""
     returns: Annotated[Positive, about("Park a task that the merge gate has refused N times.")] = 3
     allow_red: Annotated[bool, about("Merge tasks even if a check fails on the target, unless they make it worse.")] = (
         False
@@ -417,6 +416,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         Literal["fresh", "continue"], about("Whether each turn starts a fresh session or continues the last one.")
     ] = "fresh"
     worktree: Annotated[bool, about("Work in a linked git worktree, on its own branch.")] = False
+    setup: Annotated[ShellCommand, about("A command that prepares each new worktree.", "npm ci")] = ""
     copies: Annotated[
         Literal["auto", "in-place", "plain"],
         about(

@@ -21,6 +21,7 @@ from ralph.errors import UserError
 from ralph.files import load_json, make_folder, read_given, save_file, state_folder
 from ralph.git.client import Git
 from ralph.git.dependencies import FOLDERS
+from ralph.settings.setup_commands import setup_hint
 from ralph.verdict.leads import Lead, find_leads
 
 Mode = Literal["in-place", "plain"]
@@ -165,18 +166,11 @@ class Canary:
             return
         target = os.path.relpath(lead.target, self._project.main)
         cause = f"it doesn't test the copy, but {target} of your tree ({lead.kind}: {lead.place})"
-        hint = f'{_setup_hint(self._project.main)}; or set "canary": false if the checks read no source'
+        hint = f'{setup_hint(self._project.main, self._green)}; or set "canary": false if the checks read no source'
         if self._is_strict:
             raise UserError(f"{this}; {cause}", hint)
         self.alarm = True
         self._tell(Notice(f"{this}; {cause}; {hint}"))
-
-
-def _setup_hint(main: str) -> str:
-    if os.path.exists(f"{main}/package.json"):
-        return 'install it in each copy: --setup "npm ci"'
-    setup = "python3 -m venv .venv && .venv/bin/pip install -q -e . pytest"
-    return f'install it in each copy: --setup "{setup}" --check ".venv/bin/pytest"'
 
 
 def break_sources(git: Git) -> list[str]:

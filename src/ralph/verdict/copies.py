@@ -70,7 +70,7 @@ def quiet_context(context: Context, worktree: Worktree) -> Context:
 
 def fill_worktree(worktree: Worktree, context: Context) -> None:
     """Check out submodules, copy the files that `.worktreeinclude` names, run `--setup`, and record what both made."""
-    setup = context.settings.work.setup
+    setup = context.settings.setup
     if missing := worktree_setup.init_submodules(worktree.repository, worktree.git):
         hint = f"git submodule update --init in {worktree.repository.root} makes them available"
         context.tell(Notice(f"submodules that are not in the worktree: {listed(missing, 5)}; {hint}"))

@@ -2,6 +2,9 @@
 
 It reads docstrings and comments in src, bench and tests, and the prose of the documentation. The list is short on
 purpose: it holds words that are nearly always wrong here, not a grammar.
+
+It also counts the variables and arguments in src that are named after what was done to a thing instead of after the
+thing. The count may only go down: lower `MOST_VAGUE_NAMES` with it. `plain_english.py --names` lists them.
 """
 
 import ast
@@ -19,6 +22,12 @@ WORDS = re.compile(
 PARTICIPLE = re.compile(
     r"_?(shown|told|said|seen|heard|understood|settled|laid|meant|given|taken|made|done|begun|known|gone)"
 )
+# These name what was done to a thing; `one` names nothing.
+VAGUE_NAME = re.compile(
+    r"_*(one|found|said|seen|made|known|told|kept|shown|given|taken|done|left|held|put|meant|gone|begun|laid|drawn|sent"
+    r"|lost)"
+)
+MOST_VAGUE_NAMES = 901
 READS = ("src", "bench", "tests")
 PROSE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs")
 
@@ -67,7 +76,34 @@ def _participles(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.name
 
 
+def find_vague_names(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and name of every variable, argument and field of a file that matches `VAGUE_NAME`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        else:
+            continue
+        if VAGUE_NAME.fullmatch(name):
+            yield node.lineno, name
+
+
+def list_vague_names(root: Path) -> list[str]:
+    """Return `file:line: name` for every vague name in src."""
+    files = sorted((root / "src").rglob("*.py"))
+    return [f"{file.relative_to(root)}:{line}: {name}" for file in files for line, name in find_vague_names(file)]
+
+
 if __name__ == "__main__":
-    problems = list(find_dialect(Path(__file__).parents[1]))
+    root = Path(__file__).parents[1]
+    names = list_vague_names(root)
+    if sys.argv[1:] == ["--names"]:
+        print("\n".join(names))
+        sys.exit()
+    problems = list(find_dialect(root))
+    if len(names) > MOST_VAGUE_NAMES:
+        problems += [f"{len(names)} variables are named after an act, {MOST_VAGUE_NAMES} may be (see VAGUE_NAME)"]
+        problems += ["hint: git diff -U0 main | grep '^+', or list all with: python tests/plain_english.py --names"]
     print("\n".join(problems))
     sys.exit(1 if problems else 0)

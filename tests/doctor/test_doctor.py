@@ -61,7 +61,7 @@ def test_each_finding_is_one_line_and_the_last_line_says_that_all_is_well(ralph,
     assert names == [
         *("ralph", "settings"),
         *agents.known_names(),
-        *("acp", "agent", "git", "leftovers", "sandbox"),
+        *("acp", "agent", "git", "leftovers", "copies", "sandbox"),
     ]
     assert "✓ claude     2.1.325; login: $ANTHROPIC_API_KEY" in lines
     assert "✓ agent      runs here use claude, the first one installed" in lines
@@ -290,3 +290,29 @@ def test_a_secret_in_a_command_is_not_printed(ralph) -> None:
     secret = "made-up-secret-of-the-tests"
     result = ralph("doctor", "--agent", f"no-such-agent --key {secret}", MY_API_KEY=secret)
     assert secret not in result.out + result.err
+
+
+def test_the_line_about_copies_says_where_they_are(ralph, repository: Path) -> None:
+    (repository / ".ralph").mkdir()
+    lines = {}
+    for copies in ("auto", "plain"):
+        (repository / ".ralph/settings.json").write_text(f'{{"copies": "{copies}"}}')
+        (lines[copies],) = [line for line in ralph("doctor").out.splitlines() if " copies " in line]
+    assert re.match(r"✓ copies +in place \(", lines["auto"]) or re.match(
+        r"i copies +at their own path: ", lines["auto"]
+    )
+    assert re.match(r"✓ copies +at their own path: the settings say so", lines["plain"])
+
+
+def test_copies_runs_the_canary(ralph, repository: Path, git) -> None:
+    (repository / "app.sh").write_text("exit 0\n")
+    git("add", "-A")
+    git("commit", "-qm", "source")
+    (repository / ".ralph").mkdir()
+    said = {}
+    for check in ("sh app.sh", "true", "false"):
+        (repository / ".ralph/settings.json").write_text(f'{{"checks": ["{check}"]}}')
+        (said[check],) = [line for line in ralph("doctor", "--copies").out.splitlines() if " canary " in line]
+    assert said["sh app.sh"].startswith("✓ canary     the checks test the copy")
+    assert said["true"].startswith("! canary     the checks pass with every source file of a copy broken")
+    assert said["false"].startswith("! canary     false fails in a copy of the last commit")

@@ -29,6 +29,7 @@ from ralph.process.descendants import MARK
 from ralph.process.keeper import Keeper
 from ralph.process.kept_process import ASK_TIMEOUT, ask_program
 from ralph.process.program import CannotStart, Command, ProgramMissing, find_program
+from ralph.process.signals import Deadline, Interrupt
 from ralph.run.agents import choices, duties, workers
 from ralph.sandbox.discovery import SandboxRequest
 from ralph.sandbox.sandbox import find_bubblewrap, open_sandbox
@@ -36,7 +37,13 @@ from ralph.settings import AgentChoice, Settings, load
 from ralph.settings.trust import refuse_untrusted
 from ralph.show.outlet import Style, choose
 from ralph.show.words import width
+from ralph.store.folder import RunFolder
 from ralph.store.register import find_orphans
+from ralph.verdict.canary import Answer
+from ralph.verdict.checks import Checks
+from ralph.verdict.context import Context
+from ralph.verdict.copies import find_copy_method, open_copy
+from ralph.verdict.in_place import Obstacle
 
 FindingState = Literal["ok", "note", "warn", "fail"]
 
@@ -60,6 +67,7 @@ _TONES = {"ok": "green", "note": "dim", "warn": "yellow", "fail": "red"}
 @command(
     Option("--agent NAME|COMMAND", "Check only this agent."),
     DIRECTORY,
+    Option("--copies", "Also run the checks in a copy, to see whether they test it: as long as the checks, twice."),
     Option("--json", "For programs: one JSON object."),
 )
 def doctor(values: Values, words: list[str]) -> int:
@@ -73,7 +81,7 @@ def doctor(values: Values, words: list[str]) -> int:
     found = []
     env = {**os.environ, MARK: f"doctor-{os.getpid()}"}
     with Keeper.start() as keeper:
-        for finding in findings(keeper, folder, env, agent):
+        for finding in findings(keeper, folder, env, agent, asks_copies=bool(values.get("copies"))):
             found.append(replace(finding, detail=redact(finding.detail), advice=redact(finding.advice)))
             if not json:
                 print(_line(found[-1], style), flush=True)
@@ -88,7 +96,9 @@ def doctor(values: Values, words: list[str]) -> int:
     return 1 if failed else 0
 
 
-def findings(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str) -> Iterator[Finding]:
+def findings(
+    keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str, *, asks_copies: bool = False
+) -> Iterator[Finding]:
     """Run the checks one after another, and yield what each of them found."""
     system = f"{platform.system()} {platform.machine()}"
     yield Finding("ralph", "ok", f"{__version__}; Python {platform.python_version()}, {system}")
@@ -98,6 +108,9 @@ def findings(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str) -
     yield _check_chosen_agent(settings, folder, env)
     yield check_git(folder)
     yield check_leftovers(env)
+    yield check_copies(settings)
+    if asks_copies:
+        yield ask_copies(keeper, folder, env, settings)
     yield check_sandbox(keeper, folder, env, is_wanted=settings.sandbox.enabled)
 
 
@@ -190,6 +203,50 @@ def check_sandbox(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wante
         return Finding("sandbox", "fail" if is_wanted else "note", error.message, error.hint)
     output, _ = ask_program(keeper, Command(argv=(bubblewrap, "--version"), cwd=str(folder), env=env))
     return Finding("sandbox", "ok", f"{output.strip() or 'bubblewrap'}; a sandbox was created and tested")
+
+
+def check_copies(settings: Settings) -> Finding:
+    """Check whether copies can be in place of the user's tree."""
+    ways = {"mount": "a mount namespace", "user": "a user namespace", "bubblewrap": "bubblewrap"}
+    try:
+        method = find_copy_method(settings)
+    except UserError as error:
+        return Finding("copies", "fail", error.message, error.hint)
+    if isinstance(method, Obstacle):
+        state: FindingState = "ok" if settings.copies == "plain" else "note"
+        return Finding("copies", state, f"at their own path: {method.reason}", method.hint)
+    return Finding("copies", "ok", f"in place ({ways[method]})")
+
+
+def ask_copies(keeper: Keeper, folder: Path, env: Mapping[str, str], settings: Settings) -> Finding:
+    """Run the checks in a copy of the last commit, and then in a broken one."""
+    if not settings.checks:
+        return Finding("canary", "note", "no checks in the settings", "ralph init finds them")
+    answers: dict[Answer | None, Finding] = {
+        "tested": Finding("canary", "ok", "the checks test the copy in which they run"),
+        "untested": Finding("canary", "warn", "the checks pass with every source file of a copy broken"),
+        None: Finding("canary", "note", "unknown: the repository has no sources"),
+    }
+    with tempfile.TemporaryDirectory() as place, Interrupt() as interrupt:
+        context = Context(
+            root=folder,
+            workspace=str(folder),
+            settings=replace(settings, keep_children=False),
+            folder=RunFolder(Path(place), f"doctor-{os.getpid()}"),
+            keeper=keeper,
+            deadline=Deadline(interrupt),
+            env=env,
+        )
+        try:
+            repository = git.require_git(folder)
+            with open_copy(context, repository, repository.resolve("HEAD")) as copy:
+                red = [check.name for check in Checks(copy.context, settings.checks).run(0) or () if not check.passed]
+                answer = copy.context.canary.answer if copy.context.canary else None
+        except UserError as error:
+            return Finding("canary", "fail", error.message, error.hint)
+    if red:
+        return Finding("canary", "warn", f"{red[0]} fails in a copy of the last commit", 'see `--setup "CMD"`')
+    return answers[answer]
 
 
 def check_acp_agents(env: Mapping[str, str]) -> Finding:

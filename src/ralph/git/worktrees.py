@@ -186,7 +186,9 @@ def check_out(worktree: Worktree, commit: str) -> bool:
     is_new = not kept or os.path.islink(worktree.path) or not os.path.isdir(worktree.path) or _is_half_made(kept)
     if is_new:
         remove_folder(worktree)
-        worktree.repository.run("worktree", "add", "-q", "--no-checkout", "--detach", "--force", "--force", "--", worktree.path, commit)
+        worktree.repository.run(
+            "worktree", "add", "-q", "--no-checkout", "--detach", "--force", "--force", "--", worktree.path, commit
+        )
     pin_head(worktree, commit)
     remove_stale_locks(worktree.git)
     # A check may have changed the worktree's own index, so another file is used.

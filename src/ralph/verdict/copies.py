@@ -160,7 +160,9 @@ def current_commit(worktree: Worktree) -> str:
     git = worktree.git
     with temporary_folder() as folder:
         tree, base = PrivateIndex(git, folder).tree().files, git.resolve("HEAD")
-    return base if git.tree_at(base) == tree else git.commit_tree(tree, (base,), "for the canary", git.identity())
+    if base and git.tree_at(base) == tree:
+        return base
+    return git.commit_tree(tree, (base,) if base else (), "for the canary", git.identity())  # an agent may break HEAD
 
 
 def find_copy_method(settings: Settings) -> Method | Obstacle:

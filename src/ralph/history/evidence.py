@@ -56,7 +56,7 @@ def patch_of(run: Listed, number: int | None) -> Patch:
     """Return the patch of an iteration, or of the whole run, even if its worktree was removed."""
     repo = repository_with_checkpoints(run)
     saved = Checkpoints(repo, run.id)
-    last = max((int(one.name) for one in saved.all() if one.name.isdigit()), default=0)
+    last = max((int(checkpoint.name) for checkpoint in saved.all() if checkpoint.name.isdigit()), default=0)
     if not last:
         raise UserError(f"{nickname(run.id)} has not finished an iteration yet", "changes are saved after each one")
     chosen = min(number, last) if number else None
@@ -120,32 +120,32 @@ def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) 
     redact = Redactor(secret_values(env)).text
     room = min(MAX_TOTAL // max(len(history.iterations), 1), MAX_PER_ITERATION)
     tails = _failed_checks(folder.journal, room, redact)
-    found = {one.number: Evidence(tails=tails.get(one.number, {})) for one in history.iterations}
+    evidence = {iteration.number: Evidence(tails=tails.get(iteration.number, {})) for iteration in history.iterations}
     most = room // 6
-    for number, one in found.items() if most >= MIN_PROMPT else ():
+    for number, evidence_now in evidence.items() if most >= MIN_PROMPT else ():
         with suppress(OSError):  # an agent may have put something else in its place
             prompt = read_log(folder.path, number, "prompt.md", 200_000).data.decode("utf-8", "replace")
-            one.prompt = both_ends(_printable(prompt, redact), most, "\n\n… [cut] …\n\n")
+            evidence_now.prompt = both_ends(_printable(prompt, redact), most, "\n\n… [cut] …\n\n")
     trees = history.trees()
     trees.pop(0, None)
     patches = compare_trees(history, trees, lambda repository, pairs: patches_between(repository, pairs, room // 2))
     for number, (data, is_cut) in patches.items():
-        found[number].patch, _ = files_in([data], redact)
-        found[number].patch_is_cut = is_cut
-    return found
+        evidence[number].patch, _ = files_in([data], redact)
+        evidence[number].patch_is_cut = is_cut
+    return evidence
 
 
 def _failed_checks(journal: Path, room: int, redact: RedactText) -> dict[int, dict[str, str]]:
     """Return the last lines of each failed check, by the number of the iteration and the check's name."""
-    found = {}
+    tails_of = {}
     for entry in read_entries(journal):
         event = entry.event()
         if isinstance(event, e.IterationFinished):
             failed = [check for check in event.record.checks if not check.passed]
             each = min(room // 6 // max(len(failed), 1), 3000)
             tails = ((short(check.name, 200), _printable(check.tail, redact)) for check in failed)
-            found[event.iteration] = {name: tail(text, each, "…") for name, text in tails}
-    return found
+            tails_of[event.iteration] = {name: tail(text, each, "…") for name, text in tails}
+    return tails_of
 
 
 def _printable(text: str, redact: RedactText) -> str:
@@ -154,24 +154,24 @@ def _printable(text: str, redact: RedactText) -> str:
 
 def task_evidence(run: Listed, history: BacklogHistory, env: Mapping[str, str]) -> dict[str, Evidence]:
     """Return failed checks and changes by task key, for the tasks whose run is on this machine."""
-    found = {}
+    evidence = {}
     for key, job in [*history.board.jobs.items()][:MAX_TASKS]:
         task_run = run_at(Path(run.place).parent / job.run) if job.run else None
         if task_run:
             with suppress(UserError):
-                found[key] = _evidence_of_task(task_run, env)
-    return found
+                evidence[key] = _evidence_of_task(task_run, env)
+    return evidence
 
 
 def _evidence_of_task(run: Listed, env: Mapping[str, str]) -> Evidence:
     history = history_of(run.folder)
     tails = _failed_checks(run.folder.journal, MAX_PER_ITERATION, Redactor(secret_values(env)).text)
-    made = Evidence(tails=tails.get(history.finished, {}))
+    evidence = Evidence(tails=tails.get(history.finished, {}))
     with suppress(UserError):
         patch = patch_of(run, None)
         room = MAX_PATCH_LINES
-        made.patch_is_cut = patch.is_cut or sum(len(file.lines) for file in patch.files) > room
+        evidence.patch_is_cut = patch.is_cut or sum(len(file.lines) for file in patch.files) > room
         for file in patch.files:
             file.lines, room = file.lines[:room], max(room - len(file.lines), 0)
-        made.patch = patch.files
-    return made
+        evidence.patch = patch.files
+    return evidence

@@ -59,15 +59,15 @@ class Feed:
     def read(self) -> list[News]:
         """Return what was appended since the last call."""
         recent_from = self._reader.stat.st_size - RECENT
-        self.left_out, found = False, []
+        self.left_out, news = False, []
         for line in self._reader.lines():
             is_recent = self._reader.position > recent_from
             self.left_out |= not is_recent
             entry = decode_entry(line)
             event = entry.event() if entry else None
             if entry and event is not None and (is_recent or type(event) not in UNCOUNTED):
-                found.append(News(event, entry, is_recent))
-        return found
+                news.append(News(event, entry, is_recent))
+        return news
 
     def close(self) -> None:
         self._reader.close()
@@ -109,8 +109,8 @@ def history_of(folder: RunFolder, state: str = "", now: float = 0.0, then: Seque
             f"there is nothing to read in {folder.journal}", "it is empty, or was written by another version of ralph"
         )
     history = fold.as_of(now, state)
-    known = seen_red(folder.path.parent.parent)
-    history.red_before = [name for name in history.check_names if name in known]
+    red_names = seen_red(folder.path.parent.parent)
+    history.red_before = [name for name in history.check_names if name in red_names]
     return with_files(history)
 
 
@@ -119,7 +119,7 @@ def facts_now(run: Listed, history: RunHistory) -> FactsNow:
     questions = () if history.outcome == "done" else Mailbox(run.place).read().questions
     return FactsNow(
         has_branch=bool(history.branch) and (os.path.isdir(history.worktree) or _branch_exists(history)),
-        open_questions=tuple(one.id for one in questions),
+        open_questions=tuple(question.id for question in questions),
         is_parked=bool(history.backlog_task) and _is_parked(run, history),
     )
 
@@ -143,10 +143,10 @@ def _is_parked(run: Listed, history: RunHistory) -> bool:
 
 def with_files(history: RunHistory) -> RunHistory:
     """Add the files that each iteration and the whole run changed, as far as git still has them."""
-    found = compare_trees(history, history.trees(), changes_between)
-    for one in history.iterations:
-        one.files = found.get(one.number)
-    history.files = found.get(0)
+    changes = compare_trees(history, history.trees(), changes_between)
+    for iteration in history.iterations:
+        iteration.files = changes.get(iteration.number)
+    history.files = changes.get(0)
     return history
 
 
@@ -156,10 +156,10 @@ def compare_trees(
     """Return the result of `between` for each pair of trees, as far as git still has them."""
     try:
         repository = find_git(Path(history.workspace)) if trees else None
-        found = between(repository, list(trees.values())) if repository else {}
+        changes = between(repository, list(trees.values())) if repository else {}
     except UserError:  # the repository is broken by now; the rest of the history is still valid
         return {}
-    return {number: found[pair] for number, pair in trees.items() if pair in found}
+    return {number: changes[pair] for number, pair in trees.items() if pair in changes}
 
 
 def repository_of(run: Listed) -> Git:

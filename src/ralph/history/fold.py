@@ -51,9 +51,12 @@ class Fold:
     @property
     def last_results(self) -> dict[str, CheckResult | None]:
         """The latest result of each check; None if it has none yet."""
-        results = (self.history.baseline, *(one.checks for one in self.history.iterations))
-        known = {check.name: check for checks in results for check in checks} | self._finished
-        return {name: known.get(name) for name in (*self.history.check_names, *known, *sorted(self.running))}
+        results = (self.history.baseline, *(iteration.checks for iteration in self.history.iterations))
+        results_by_name = {check.name: check for checks in results for check in checks} | self._finished
+        return {
+            name: results_by_name.get(name)
+            for name in (*self.history.check_names, *results_by_name, *sorted(self.running))
+        }
 
     def add(self, event: e.Event, at: float) -> None:
         if type(event) in _COUNTED:
@@ -79,9 +82,9 @@ class Fold:
         """
         self._judge_progress()
         history, last = self.history, max(self._last, now)
-        for one in history.iterations[-1:]:
-            if not one.is_whole:
-                one.checks = [*self._finished.values()]
+        for iteration in history.iterations[-1:]:
+            if not iteration.is_whole:
+                iteration.checks = [*self._finished.values()]
         if history.outcome:
             return replace(history)
         return replace(history, state=state or "running", ended=last, seconds=max(last - history.began, 0.0))
@@ -97,8 +100,8 @@ class Fold:
         history.goal = self._goal
         history.claims, history.gates, history.stuck = event.claims, event.gates, event.stuck
         history.check_names = [short(name, 200) for name in event.checks]
-        for one in history.iterations[-1:]:
-            one.is_accepted = one.is_unjudged = False
+        for iteration in history.iterations[-1:]:
+            iteration.is_accepted = iteration.is_unjudged = False
 
     def _start(self, number: int, at: float) -> None:
         iterations = self.history.iterations
@@ -152,9 +155,9 @@ class Fold:
                     self._finished[name] = _check_result(event, event.duration_s, self._root)
             case e.ClaimRejected():
                 refusal = Refusal(short(event.claim, 100), short(event.gate, 40), short(event.reason, 500))
-                for one in iterations[-1:]:
-                    if refusal not in one.refused:  # a resumed run looks at its last claim again
-                        one.refused.append(refusal)
+                for iteration in iterations[-1:]:
+                    if refusal not in iteration.refused:  # a resumed run looks at its last claim again
+                        iteration.refused.append(refusal)
             case _:
                 self._add_to_run(event, at)
 
@@ -164,8 +167,8 @@ class Fold:
             case e.RunStarted():
                 self._run_started(event)
             case e.Waiting():
-                for one in self.history.iterations[-1:]:
-                    one.awaits_children = bool(event.children)
+                for iteration in self.history.iterations[-1:]:
+                    iteration.awaits_children = bool(event.children)
             case e.QuestionAsked() if event.id not in self._asked:
                 self._asked[event.id] = AskedQuestion(event.id, clean(event.text))
                 self.history.questions.append(self._asked[event.id])
@@ -183,8 +186,8 @@ class Fold:
                 if event.text not in self.history.notices:
                     self.history.notices.append(short(event.text, 500))
             case e.ProofStarted():
-                for one in self.history.iterations[-1:]:  # only what is done is proved
-                    one.is_accepted = True
+                for iteration in self.history.iterations[-1:]:  # only what is done is proved
+                    iteration.is_accepted = True
             case e.ProofFinished():
                 self.history.proof = event.proof
                 if event.tree and (past := self._numbered.get(event.iteration)):
@@ -195,9 +198,9 @@ class Fold:
                 self._judge_progress()
                 history.outcome = history.state = event.outcome.value
                 history.reason, history.ended = clean(event.reason), at
-                for one in history.iterations[-1:]:
-                    one.is_accepted = history.outcome == "done" and history.first_numbers is None
-                    one.is_unjudged = history.outcome == "interrupted"
+                for iteration in history.iterations[-1:]:
+                    iteration.is_accepted = history.outcome == "done" and history.first_numbers is None
+                    iteration.is_unjudged = history.outcome == "interrupted"
 
     def _measure(self, record: Iteration) -> None:
         """Store the measurements by which the progress of an iteration is judged."""
@@ -212,14 +215,14 @@ class Fold:
         """Set the progress of all iterations: a later one may show that a check is flaky."""
         if not self._is_measurable or find_preset(self.history.preset).measures:
             return
-        found = steps_of(self._measured, self._baseline, self.history.stuck or USUAL_STUCK)
-        for one, step in zip(self.history.whole, found, strict=False):
-            one.step = step
-        self.history.best = best_step(found)
+        steps = steps_of(self._measured, self._baseline, self.history.stuck or USUAL_STUCK)
+        for iteration, step in zip(self.history.whole, steps, strict=False):
+            iteration.step = step
+        self.history.best = best_step(steps)
 
     def _spend(self, iterations: list[PastIteration], usage: Usage) -> None:
-        for one in iterations:
-            one.usage = one.usage.plus(usage)
+        for iteration in iterations:
+            iteration.usage = iteration.usage.plus(usage)
         self.history.usage = self.history.usage.plus(usage)
 
 

@@ -113,17 +113,17 @@ Now = RunNow | BacklogNow
 
 def runs_now(everything: bool = False, env: Mapping[str, str] = os.environ) -> list[Now]:
     """Return the running runs, or all of them, newest first."""
-    now, known = time.time(), runs(env)
-    successes = latest_successes(known)
-    return [run_now(run, now, successes=successes) for run in reversed(known) if everything or run.is_alive]
+    now, listed = time.time(), runs(env)
+    successes = latest_successes(listed)
+    return [run_now(run, now, successes=successes) for run in reversed(listed) if everything or run.is_alive]
 
 
-def latest_successes(known: Iterable[Listed]) -> dict[tuple[str, str], float]:
-    found: dict[tuple[str, str], float] = {}
-    for facts in (run.facts for run in known if run.facts.outcome == "done"):
+def latest_successes(listed: Iterable[Listed]) -> dict[tuple[str, str], float]:
+    latest: dict[tuple[str, str], float] = {}
+    for facts in (run.facts for run in listed if run.facts.outcome == "done"):
         key = facts.workspace, facts.goal
-        found[key] = max(found.get(key, 0.0), facts.began)
-    return found
+        latest[key] = max(latest.get(key, 0.0), facts.began)
+    return latest
 
 
 def run_now(run: Listed, now: float, mail: Mail | None = None, successes: Successes = NO_SUCCESSES) -> Now:

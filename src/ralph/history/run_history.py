@@ -93,7 +93,7 @@ class PastIteration(Struct, kw_only=True):
     @property
     def lacks_claim_alone(self) -> bool:
         """Whether it ended without a claim, or with a marker in the wrong place."""
-        is_misplaced = self.result == "refused" and all(one.gate == "wording" for one in self.refused)
+        is_misplaced = self.result == "refused" and all(refusal.gate == "wording" for refusal in self.refused)
         return self.result == "no claim" or is_misplaced
 
     def judge(self) -> None:
@@ -174,15 +174,15 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
     @property
     def whole(self) -> list[PastIteration]:
         """The finished iterations."""
-        return [one for one in self.iterations if one.is_whole]
+        return [iteration for iteration in self.iterations if iteration.is_whole]
 
     @property
     def proven(self) -> list[str]:
         """The checks that failed at least once, in this run or an earlier one."""
-        results = (self.baseline, *(one.checks for one in self.iterations))
+        results = (self.baseline, *(iteration.checks for iteration in self.iterations))
         red = {check.name for checks in results for check in checks if not check.passed}
-        known = red.union(self.red_before)
-        return [name for name in self.checked if name in known]
+        red_ever = red.union(self.red_before)
+        return [name for name in self.checked if name in red_ever]
 
     @property
     def unproven(self) -> list[str]:
@@ -192,12 +192,12 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
 
     @property
     def checked(self) -> list[str]:
-        return list(dict.fromkeys(check.name for one in self.iterations for check in one.checks))
+        return list(dict.fromkeys(check.name for iteration in self.iterations for check in iteration.checks))
 
     @property
     def failing(self) -> list[CheckResult]:
         """The checks that failed after the last iteration."""
-        return [check for one in self.whole[-1:] for check in one.checks if not check.passed]
+        return [check for iteration in self.whole[-1:] for check in iteration.checks if not check.passed]
 
     @property
     def lacks_claim_alone(self) -> bool:
@@ -206,12 +206,14 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
         With a tasks file it is not: nothing recorded whether all tasks were done.
         """
         last = self.whole[-1:] if self.claims and "tasks" not in self.gates else []
-        return any(one.checks and one.is_green and one.lacks_claim_alone for one in last)
+        return any(iteration.checks and iteration.is_green and iteration.lacks_claim_alone for iteration in last)
 
     @property
     def is_refused_by_exam(self) -> bool:
         """Whether the run ended because its exams refused the agent's claims."""
-        return self.state == "blocked" and any(not passed for one in self.whole[-1:] for _, passed in one.exams)
+        return self.state == "blocked" and any(
+            not passed for iteration in self.whole[-1:] for _, passed in iteration.exams
+        )
 
     @property
     def is_in_git(self) -> bool:
@@ -227,7 +229,7 @@ class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
     @property
     def refused_claims(self) -> int:
         """How many claims were refused. An iteration has at most one claim; several gates may refuse it."""
-        return sum(bool(one.refused) for one in self.iterations)
+        return sum(bool(iteration.refused) for iteration in self.iterations)
 
     def trees(self) -> dict[int, tuple[str, str]]:
         """Return the git trees before and after each iteration that has one; under 0, those around the whole run.

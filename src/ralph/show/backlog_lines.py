@@ -33,15 +33,15 @@ class Row(Struct, frozen=True):
 def rows(board: Board, facts: Mapping[str, RunSummary | None]) -> list[Row]:
     """Return every task: those that need a person first, finished ones last."""
     states = displayed_states(board)
-    made = [Row(key, states[key], job, facts.get(key)) for key, job in board.jobs.items()]
-    return sorted(made, key=lambda row: STATE_ORDER.index(row.state))
+    job_rows = [Row(key, states[key], job, facts.get(key)) for key, job in board.jobs.items()]
+    return sorted(job_rows, key=lambda row: STATE_ORDER.index(row.state))
 
 
-def table(board: Board, made: Sequence[Row], style: Style, columns: int, *, most: int = MAX_ROWS) -> list[str]:
+def table(board: Board, job_rows: Sequence[Row], style: Style, columns: int, *, most: int = MAX_ROWS) -> list[str]:
     """Return the lines of the table. The last lines count the tasks that are left out, and sum up."""
-    wide = max((len(short(row.key, MAX_KEY)) for row in made), default=1)
-    lines = [_line(row, wide, style, columns) for row in made[:most]]
-    left_out = made[most:]
+    wide = max((len(short(row.key, MAX_KEY)) for row in job_rows), default=1)
+    lines = [_line(row, wide, style, columns) for row in job_rows[:most]]
+    left_out = job_rows[most:]
     if left_out:
         lines.append(style.paint("dim", f"  … {count_states([row.state for row in left_out])}"))
     return [*lines, style.paint("dim", cut(" " + totals(board), columns))]
@@ -81,14 +81,14 @@ def _line(row: Row, wide: int, style: Style, columns: int) -> str:
 
 
 def _progress(row: Row) -> str:
-    seen = row.facts
-    if seen is None or row.state != "working":
+    loop = row.facts
+    if loop is None or row.state != "working":
         return money(row.job.cost_usd) if row.job.cost_usd else ""
-    parts = [f"iteration {seen.finished + 1}"]
-    if seen.checks:
-        parts.append(f"checks {seen.checks_passed}/{seen.checks}")
-    if seen.cost_usd is not None:
-        parts.append(money(seen.cost_usd))
+    parts = [f"iteration {loop.finished + 1}"]
+    if loop.checks:
+        parts.append(f"checks {loop.checks_passed}/{loop.checks}")
+    if loop.cost_usd is not None:
+        parts.append(money(loop.cost_usd))
     return " ".join(parts)
 
 

@@ -35,7 +35,9 @@ def report_body(history: BacklogHistory, evidence: TaskEvidence = _NONE) -> Html
     merge = merge_command(history)
     if merge:
         retry.append(element("li", "Merge what is finished: ", element("code", merge)))
-    about = [f"{started.backlog} → {started.target}", *(f"check: {one}" for one in started.checks)] if started else []
+    about = (
+        [f"{started.backlog} → {started.target}", *(f"check: {check}" for check in started.checks)] if started else []
+    )
     nothing = element("div.card.needs.calmly", element("h2", "Nothing needs you."))
     needs = element("div.card.needs", element("h2", "What needs you"), element("ul", retry))
     return joined(

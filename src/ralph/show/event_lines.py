@@ -124,8 +124,8 @@ class EventLines:
                 start = event.start
                 return self._barred("dim", f"metric: {describe_start(start.metric, start.values, start.noise)}")
             case e.EndMeasured() if self.fold.history.first_numbers:
-                said = describe_end(event.comparison, self.fold.history.first_numbers.metric)
-                return self._barred("green" if event.comparison.kept else "yellow", said)
+                comparison = describe_end(event.comparison, self.fold.history.first_numbers.metric)
+                return self._barred("green" if event.comparison.kept else "yellow", comparison)
             case e.CheckStarted() if self.verbose:
                 return self._debug(f"Running guardrail: {short(event.name, 200)}")
             case e.CheckStarted() | e.ExamStarted() if self.announces:
@@ -275,21 +275,21 @@ class EventLines:
     def _verdict(self, is_asking: bool = False) -> list[str]:
         """Return the result of the last iteration and the notices about it, once no later event can
         change the result."""
-        one, self._judged = self._judged, None
-        held, self._held = self._held, []
-        notices = [line for event in held for line in self._notice(event)]
-        said = verdict(one, self.fold.history, is_asking) if one else None
-        if one is None or said is None:
+        iteration, self._judged = self._judged, None
+        events, self._held = self._held, []
+        notices = [line for event in events for line in self._notice(event)]
+        words = verdict(iteration, self.fold.history, is_asking) if iteration else None
+        if iteration is None or words is None:
             return self._separate_block("notice", notices)
-        result_tone, marks = RESULT_TONES[one.result], self.style.marks
+        result_tone, marks = RESULT_TONES[iteration.result], self.style.marks
         bar, tone = _VERDICT_PAINT.get(result_tone, ("yellow", "bold"))
         by_result = {"refused": marks.refused, "no claim": marks.dot}
         by_tone = {"good": marks.passed, "waiting": marks.waiting}
-        sign = by_result.get(one.result) or by_tone.get(result_tone, marks.failed)
-        first, *more = self.talk.rows(said, 3 + width(sign))
+        sign = by_result.get(iteration.result) or by_tone.get(result_tone, marks.failed)
+        first, *more = self.talk.rows(words, 3 + width(sign))
         rows = [f"{sign} {first}", *(" " * (width(sign) + 1) + row for row in more)]
-        for refusal in one.refused if one.result == "refused" else ():
-            if refusal.gate != "checks" or not one.checks:  # else they are listed above
+        for refusal in iteration.refused if iteration.result == "refused" else ():
+            if refusal.gate != "checks" or not iteration.checks:  # else they are listed above
                 rows += [f"  {row}" for row in self.talk.rows(f"{refusal.gate}: {refusal.reason}", 4)]
         lines = self._separate_block("verdict", [self._bar(bar, self.style.paint(tone, row)) for row in rows])
         return [*lines, *self._separate_block("notice", notices)]
@@ -311,12 +311,12 @@ class EventLines:
 
     def _permission_denied(self, event: e.PermissionDenied) -> list[str]:
         """Return the denied tool; the advice comes only once, because the agent will try again."""
-        said = f"the agent was not allowed to use {short(event.tool, 80)}"
+        denial = f"the agent was not allowed to use {short(event.tool, 80)}"
         if self._has_been_denied:
-            return self._loud("dim", self.style.marks.info, said)
+            return self._loud("dim", self.style.marks.info, denial)
         self._has_been_denied = True
         own = f" ({short(event.allow_list, 100)})" if event.allow_list else ""
-        return self._loud("warn", self.style.marks.warning, f"{said}. To let it: {WAYS_OUT}{own}")
+        return self._loud("warn", self.style.marks.warning, f"{denial}. To let it: {WAYS_OUT}{own}")
 
     def _result(self, ok: bool, text: str) -> list[str]:
         marks = self.style.marks

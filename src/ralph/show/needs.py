@@ -57,22 +57,22 @@ def needs(history: RunHistory) -> list[Need]:
     if history.branch and history.outcome and not history.now.has_branch and not history.backlog_task:
         return []  # accepted or discarded
     run = history.run
-    found, still_open = [], history.now.open_questions
-    for one in history.questions if history.outcome != "done" else ():
-        if not one.answer and (still_open is None or one.id in still_open):
-            text = f"The agent asks: {one_line(one.text, 500)}"
-            found.append(Need("question", text, (Action("answer", run),)))
-    found += _task_needs(history) if history.backlog_task and history.outcome else _ending_needs(history)
-    denied = tuple(dict.fromkeys(tool for one in history.iterations for tool in one.denials))
+    open_needs, still_open = [], history.now.open_questions
+    for question in history.questions if history.outcome != "done" else ():
+        if not question.answer and (still_open is None or question.id in still_open):
+            text = f"The agent asks: {one_line(question.text, 500)}"
+            open_needs.append(Need("question", text, (Action("answer", run),)))
+    open_needs += _task_needs(history) if history.backlog_task and history.outcome else _ending_needs(history)
+    denied = tuple(dict.fromkeys(tool for iteration in history.iterations for tool in iteration.denials))
     if denied and history.outcome and history.outcome != "done":
         allow = (Action("allow", run),) if _was_denied_everything(history) and not history.backlog_task else ()
         text = f"The agent was not allowed to use {listed(denied)}. To let it: {WAYS_OUT}."
-        found.append(Need("denied", text, allow))
+        open_needs.append(Need("denied", text, allow))
     is_acceptable = history.outcome not in _CUT_OFF and not history.failing
     if history.branch and is_acceptable and not history.untouched and not history.backlog_task:
         text = "The work is on its own branch. Review it, then accept it."
-        found.append(Need("branch", text, (Action("accept", run),)))
-    return [*found, *_side_effects(history)]
+        open_needs.append(Need("branch", text, (Action("accept", run),)))
+    return [*open_needs, *_side_effects(history)]
 
 
 def _side_effects(history: RunHistory) -> Iterator[Need]:

@@ -87,9 +87,9 @@ class Notifier:
         for failure in self._failures():
             self._tell(events.Notice(failure))
         for message in filter(None, map(self._about, happened)):
-            known = replace(message, page=run_url(self._folder.id, self._env))
+            notification = replace(message, page=run_url(self._folder.id, self._env))
             for target in self._targets:
-                self._send(target, known)
+                self._send(target, notification)
 
     def _of_a_run(self, event: events.Event) -> Notification | None:
         self._fold.add(event, time.time())

@@ -26,9 +26,9 @@ class _Descriptor:
     others that share the open file.
     """
 
-    def __init__(self, given: int) -> None:
-        self.is_own = not S_ISREG(os.fstat(given).st_mode)  # a file never blocks; its path may be another file by now
-        self.fd = _reopen(given) if self.is_own else given
+    def __init__(self, fd: int) -> None:
+        self.is_own = not S_ISREG(os.fstat(fd).st_mode)  # a file never blocks; its path may be another file by now
+        self.fd = _reopen(fd) if self.is_own else fd
         self._blocks = os.get_blocking(self.fd)
         self._ready = select.poll()
         self._ready.register(self.fd, select.POLLOUT)
@@ -95,16 +95,16 @@ class Outlet:
         written = 0
         while written < len(data):
             try:
-                sent = descriptor.send(memoryview(data)[written:], None if self._waits else limit)
+                count = descriptor.send(memoryview(data)[written:], None if self._waits else limit)
             except OSError as error:
                 if error.errno not in _FULL:
                     self.gone = True
                 elif self._waits:
                     raise
                 break
-            if not sent and not self._waits:
+            if not count and not self._waits:
                 break
-            written += sent
+            written += count
         return written
 
     def close(self) -> None:
@@ -154,23 +154,23 @@ class Ndjson:
         self._descriptor = self._descriptor or _Descriptor(self._fd)
         while lines and not self._is_over:
             try:
-                sent = self._descriptor.send(lines, _STOP_INTERVAL)
+                count = self._descriptor.send(lines, _STOP_INTERVAL)
             except OSError as error:
                 self._is_over = True
                 if not isinstance(error, BrokenPipeError):
                     raise UserError(f"cannot write events to stdout: {error.strerror}", "send them elsewhere") from None
                 return
-            lines = lines[sent:]
-            self._is_over = not sent and self._at_once()
+            lines = lines[count:]
+            self._is_over = not count and self._at_once()
 
 
 def terminal_size(stream: IO[str] | None, columns: int, rows: int = 24) -> tuple[int, int]:
     """Return the width and height of a terminal, or the defaults if there is none or it reports 0."""
     try:
-        found = os.get_terminal_size(stream.fileno() if stream else -1)
+        size = os.get_terminal_size(stream.fileno() if stream else -1)
     except (OSError, ValueError, AttributeError):
         return columns, rows
-    return found.columns or columns, found.lines or rows
+    return size.columns or columns, size.lines or rows
 
 
 class Marks(Struct, frozen=True, kw_only=True):

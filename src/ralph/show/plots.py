@@ -46,12 +46,12 @@ def joined(*children: object) -> Html:
 def prose(text: str) -> Html:
     """Return text with its `code spans` as elements."""
     text = clean(text)
-    made: list[object] = []
+    parts: list[object] = []
     at = 0
-    for found in _CODE.finditer(text):
-        made += [text[at : found.start()], element("code", found[1])]
-        at = found.end()
-    return joined(*made, text[at:])
+    for match in _CODE.finditer(text):
+        parts += [text[at : match.start()], element("code", match[1])]
+        at = match.end()
+    return joined(*parts, text[at:])
 
 
 def _html(child: object) -> str:

@@ -67,27 +67,27 @@ def report_body(history: RunHistory, evidence: Mapping[int, Evidence], exams: Se
 
     `exams` is the output of the exams. Never pass it for a page in the workspace.
     """
-    made = f"Written by ralph {history.version} on {_moment(time.time())}."
-    footer = element("footer", f"{made} The journals in .ralph/runs have every event.")
+    origin = f"Written by ralph {history.version} on {_moment(time.time())}."
+    footer = element("footer", f"{origin} The journals in .ralph/runs have every event.")
     return joined(_article(history, evidence), tables.exams(exams), footer)
 
 
 def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
     needed = [
-        element("li", one.text, joined(" ", element("code", one.commands)) if one.actions else None)
-        for one in needs(history)
+        element("li", need.text, joined(" ", element("code", need.commands)) if need.actions else None)
+        for need in needs(history)
     ]
     if needed:
         needing = element("div.card.needs", element("h2", "What needs you"), element("ul", needed))
     else:
-        said = "Nothing needs you." if history.outcome else "Nothing needs you now: the run continues by itself."
-        needing = element("div.card.needs.calmly", element("h2", said))
+        heading = "Nothing needs you." if history.outcome else "Nothing needs you now: the run continues by itself."
+        needing = element("div.card.needs.calmly", element("h2", heading))
     proofs = [f"{title}: {listed([short(name, 60) for name in names], 6)}." for title, names in _seen_red(history)]
     if before := baseline_sentence(history):
         proofs.insert(0, f"{sentence_case(before)}.")
     proof = element("p.facts", " ".join(proofs)) if proofs else None
     scores = tables.score(history, f"{history.run}-") if history.checked else None
-    details = [tables.details(history, one, evidence.get(one.number)) for one in history.iterations]
+    details = [tables.details(history, iteration, evidence.get(iteration.number)) for iteration in history.iterations]
     sections = [
         ("The number", tables.staircase(history)),
         ("Iterations", [*filter(None, (tables.iterations(history, f"{history.run}-"), proof))]),
@@ -98,14 +98,14 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
         ("Files changed", tables.files(history)),
         ("Each iteration", details),
     ]
-    shown = [element("section", element("h2", title), body) for title, body in sections if body]
-    return element("article", _header(history), needing, _tiles(history), shown, id=history.run)
+    bodies = [element("section", element("h2", title), body) for title, body in sections if body]
+    return element("article", _header(history), needing, _tiles(history), bodies, id=history.run)
 
 
 def _seen_red(history: RunHistory) -> list[tuple[str, list[str]]]:
     """Return the names of the checks that failed at least once, and of the others, which may be unable to."""
-    seen = [("Seen red at least once", history.proven), ("Never seen red, so unproven", history.unproven)]
-    return [(title, names) for title, names in seen if names]
+    lists = [("Seen red at least once", history.proven), ("Never seen red, so unproven", history.unproven)]
+    return [(title, names) for title, names in lists if names]
 
 
 def _header(history: RunHistory) -> list[Html]:
@@ -146,8 +146,8 @@ def _tiles(history: RunHistory) -> Html:
         tiles.append([number, f"{files} changed, {tables.sums(history.files)}"])
     if refused:
         tiles.append(f"{plural(refused, 'claim')} refused".split(" ", 1))
-    made = [element("div.card.tile", element("b", number), element("span", name)) for number, name in tiles]
-    return element("div.tiles", made)
+    cards = [element("div.card.tile", element("b", number), element("span", name)) for number, name in tiles]
+    return element("div.tiles", cards)
 
 
 def _moment(at: float) -> str:
@@ -187,28 +187,28 @@ def for_review(history: RunHistory, answer: str = "") -> str:
     and details of this machine are left out.
     """
     history = replace(history, agent=agent_name(history.agent))
-    said = head(clean(answer[:12_000]).strip(), 3000, " …").splitlines()
-    quoted = "\n".join(f"> {escape_markdown(line, 500)}".rstrip() for line in said)
-    done = f"### What was done, in the agent's words\n\n{quoted}" if answer else ""
-    parts = [*_title(history), done, _needs(history), *_tables(history), _facts(history)]
+    lines = head(clean(answer[:12_000]).strip(), 3000, " …").splitlines()
+    quoted = "\n".join(f"> {escape_markdown(line, 500)}".rstrip() for line in lines)
+    summary = f"### What was done, in the agent's words\n\n{quoted}" if answer else ""
+    parts = [*_title(history), summary, _needs(history), *_tables(history), _facts(history)]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
 def escape_markdown(text: str, limit: int = 300) -> str:
     """Return text on one line that no renderer reads as a mark, a link, a mention or HTML."""
-    said = one_line(clean(text[: 4 * limit]), limit).translate(_SPECIAL)
-    said = said.replace("://", "\\://").replace("www.", "www\\.")
-    said = re.sub(r"\b(gh)-(?=\d)", r"\1<!-- -->-", said, flags=re.IGNORECASE)  # GitHub's other name of an issue
-    return "\\" + said if said.startswith(("-", "+", "=")) else said
+    line = one_line(clean(text[: 4 * limit]), limit).translate(_SPECIAL)
+    line = line.replace("://", "\\://").replace("www.", "www\\.")
+    line = re.sub(r"\b(gh)-(?=\d)", r"\1<!-- -->-", line, flags=re.IGNORECASE)  # GitHub's other name of an issue
+    return "\\" + line if line.startswith(("-", "+", "=")) else line
 
 
 def code(text: str, limit: int = 200) -> str:
     """Return text on one line as code: a fence of backticks longer than any in it."""
-    said = one_line(clean(text[: 4 * limit]), limit).replace("|", "¦")
-    runs = "".join(char if char == "`" else " " for char in said).split()
+    line = one_line(clean(text[: 4 * limit]), limit).replace("|", "¦")
+    runs = "".join(char if char == "`" else " " for char in line).split()
     fence = "`" * (max(map(len, runs), default=0) + 1)
     pad = " " if runs else ""
-    return f"{fence}{pad}{said}{pad}{fence}" if said else ""
+    return f"{fence}{pad}{line}{pad}{fence}" if line else ""
 
 
 def _title(history: RunHistory) -> list[str]:
@@ -245,8 +245,8 @@ def _proof(history: RunHistory) -> str:
 
 
 def _needs(history: RunHistory) -> str:
-    wanted = [one for one in needs(history) if one.kind in REVIEW_NEEDS]
-    items = [f"- {escape_markdown(one.text, 600)} {code(one.commands)}".rstrip() for one in wanted]
+    wanted = [need for need in needs(history) if need.kind in REVIEW_NEEDS]
+    items = [f"- {escape_markdown(need.text, 600)} {code(need.commands)}".rstrip() for need in wanted]
     return "### What needs you\n\n" + "\n".join(items) if items else ""
 
 
@@ -255,13 +255,13 @@ def _iterations(history: RunHistory) -> str:
     if not past:
         return ""
     names = history.checked if len(history.checked) <= MOST_NAMED else []
-    verdicts = [{check.name: "✅" if check.passed else "❌" for check in one.checks} for one in past]
-    checks = [Column(code(name, 60), [seen.get(name, "") for seen in verdicts]) for name in names]
+    verdicts = [{check.name: "✅" if check.passed else "❌" for check in iteration.checks} for iteration in past]
+    checks = [Column(code(name, 60), [verdict.get(name, "") for verdict in verdicts]) for name in names]
     columns = [
-        Column("#", [str(one.number) for one in past]),
-        *(checks or [Column("Checks", [share_of_checks(one) for one in past])]),
+        Column("#", [str(iteration.number) for iteration in past]),
+        *(checks or [Column("Checks", [share_of_checks(iteration) for iteration in past])]),
         *iteration_columns(past, history),
-        Column("Idea", [one.idea for one in past]),
+        Column("Idea", [iteration.idea for iteration in past]),
     ]
     return "### Iterations\n\n" + _table(columns)
 

@@ -72,22 +72,26 @@ def iterations(history: RunHistory, anchor: str) -> Html | None:
     if not past:
         return None
     if history.first_numbers:
-        marks = [mark("good", "✓", "kept") if one.is_kept else mark("bad", "✗", "dropped") for one in past]
+        marks = [mark("good", "✓", "kept") if iteration.is_kept else mark("bad", "✗", "dropped") for iteration in past]
         facts = [Column("", marks, kind=".cell"), *attempt_columns(past, history)]
     else:
-        shares = Column("Checks", [share_of_checks(one) for one in past], kind=".num")
+        shares = Column("Checks", [share_of_checks(iteration) for iteration in past], kind=".num")
         facts = [shares, *iteration_columns(past, history)]
     return table([number_column(past, anchor), *facts], has_total=len(past) > 1)
 
 
 def number_column(past: Sequence[PastIteration], anchor: str) -> Column:
     """Return the numbers of iterations, with links to the elements whose ids are `anchor` and the number."""
-    return Column("#", [element("a", str(one.number), href=f"#{anchor}{one.number}") for one in past], kind=".num")
+    return Column(
+        "#",
+        [element("a", str(iteration.number), href=f"#{anchor}{iteration.number}") for iteration in past],
+        kind=".num",
+    )
 
 
 def _check_mark(check: CheckResult) -> Html:
-    said = f"{'passed' if check.passed else how_it_failed(check)}, {duration(check.seconds)}"
-    return mark("good", "✓", said) if check.passed else mark("bad", "✗", said)
+    sentence = f"{'passed' if check.passed else how_it_failed(check)}, {duration(check.seconds)}"
+    return mark("good", "✓", sentence) if check.passed else mark("bad", "✗", sentence)
 
 
 def score(history: RunHistory, anchor: str) -> Html | None:
@@ -103,7 +107,7 @@ def score(history: RunHistory, anchor: str) -> Html | None:
     heads = [element("th", link, scope="col") for link in links[:-1]]
     heads.append(element("th", links[-1], scope="col", class_="current" if is_running else None))
     rows = [element("tr", element("th.soft", "Iteration", scope="row"), heads)]
-    marks = [{check.name: _check_mark(check) for check in one.checks} for one in past]
+    marks = [{check.name: _check_mark(check) for check in iteration.checks} for iteration in past]
     for name in list(dict.fromkeys((*history.check_names, *history.checked)))[:MAX_ROWS]:
         head = element("th", element("code", short(name, 60)), scope="row", title=name)
         rows.append(element("tr", head, [element("td", of.get(name)) for of in marks]))
@@ -131,15 +135,15 @@ def files(history: RunHistory) -> Html | None:
     """Return the files that the run changed."""
     if not history.files:
         return None
-    shown = history.files[:MAX_FILES]
+    listed_files = history.files[:MAX_FILES]
     columns = [
-        Column("File", [element("span.mono", one.path) for one in shown], "in all", ".wide"),
-        Column("", [_STATUS.get(one.status, one.status) for one in shown]),
-        Column("Lines", [plus_minus(one.added, one.deleted) for one in shown], sums(history.files), ".num"),
+        Column("File", [element("span.mono", file.path) for file in listed_files], "in all", ".wide"),
+        Column("", [_STATUS.get(file.status, file.status) for file in listed_files]),
+        Column("Lines", [plus_minus(file.added, file.deleted) for file in listed_files], sums(history.files), ".num"),
     ]
-    more = len(history.files) - len(shown)
+    more = len(history.files) - len(listed_files)
     note = element("p.soft", f"and {more} more") if more else None
-    return joined(table(columns, has_total=len(shown) > 1), note)
+    return joined(table(columns, has_total=len(listed_files) > 1), note)
 
 
 def plus_minus(added: int | None, deleted: int | None) -> Html | str:
@@ -150,28 +154,28 @@ def plus_minus(added: int | None, deleted: int | None) -> Html | str:
 
 
 def sums(changed: Sequence[FileChange]) -> str:
-    return f"+{sum(one.added or 0 for one in changed)} −{sum(one.deleted or 0 for one in changed)}"
+    return f"+{sum(file.added or 0 for file in changed)} −{sum(file.deleted or 0 for file in changed)}"
 
 
-def result(one: PastIteration) -> Html:
+def result(iteration: PastIteration) -> Html:
     """Return the result of an iteration as a badge."""
-    tone = RESULT_TONES[one.result]
-    return element(f"span.badge.{'calm' if tone == 'waiting' else tone}", happened(one))
+    tone = RESULT_TONES[iteration.result]
+    return element(f"span.badge.{'calm' if tone == 'waiting' else tone}", happened(iteration))
 
 
-def details(history: RunHistory, one: PastIteration, evidence: Evidence | None = None) -> Html:
+def details(history: RunHistory, iteration: PastIteration, evidence: Evidence | None = None) -> Html:
     """Return everything about one iteration, failed checks first. It is collapsed on screens and open on paper."""
-    summary = element("summary", element("b", f"Iteration {one.number} "), result(one))
-    found = evidence or Evidence()
-    tails = [(name, text) for name, text in found.tails.items() if text]
+    summary = element("summary", element("b", f"Iteration {iteration.number} "), result(iteration))
+    stored = evidence or Evidence()
+    tails = [(name, text) for name, text in stored.tails.items() if text]
     folds = [fold(f"✗ {name}", element("pre", text), is_open=len(tails) <= MAX_OPEN_TAILS) for name, text in tails]
-    if found.patch:
-        folds.append(patch_details(found, f"ralph diff {nickname(history.run)} {one.number}"))
-    if found.prompt:
-        folds.append(fold("The prompt", element("pre", found.prompt)))
-    shown = element("div.evidence", folds) if evidence else None
-    inside = element("div.inside", particulars(one, history), shown)
-    return element("details.card", summary, inside, id=f"{history.run}-{one.number}")
+    if stored.patch:
+        folds.append(patch_details(stored, f"ralph diff {nickname(history.run)} {iteration.number}"))
+    if stored.prompt:
+        folds.append(fold("The prompt", element("pre", stored.prompt)))
+    folded = element("div.evidence", folds) if evidence else None
+    inside = element("div.inside", particulars(iteration, history), folded)
+    return element("details.card", summary, inside, id=f"{history.run}-{iteration.number}")
 
 
 def patch_details(evidence: Evidence, command: str) -> Html:
@@ -197,9 +201,9 @@ def patch_lines(file: PatchedFile) -> Html:
     return element("pre.patch", pieces, tabindex="0", role="group", aria_label=f"Changes in {file.path}")
 
 
-def particulars(one: PastIteration, history: RunHistory) -> Html:
+def particulars(iteration: PastIteration, history: RunHistory) -> Html:
     """Return the facts of an iteration, such as its checks and why its claim was refused."""
-    details = iteration_details(one, history)
+    details = iteration_details(iteration, history)
     return element("dl", [joined(element("dt", name), element("dd", text)) for name, text in details])
 
 
@@ -207,7 +211,7 @@ def exams(outputs: Sequence[ExamOutput]) -> Html | None:
     """Return the output of exams, for the person only: in the workspace the agent could read it."""
     if not outputs:
         return None
-    shown = [
+    cards = [
         element(
             "details",
             element("summary", ": ".join(exam_words(output))),
@@ -216,7 +220,7 @@ def exams(outputs: Sequence[ExamOutput]) -> Html | None:
         )
         for output in outputs
     ]
-    return element("section.card#exams", element("h2", "Exams, which the agent doesn't see"), shown)
+    return element("section.card#exams", element("h2", "Exams, which the agent doesn't see"), cards)
 
 
 STAIRS_WIDTH, STAIRS_HEIGHT = 960.0, 300.0
@@ -243,11 +247,11 @@ def steps_of(history: RunHistory) -> list[Stair]:
     if start is None:
         return []
     best, sign, steps = start.value, 1 if start.metric.maximize else -1, []
-    for one in history.whole:
-        has_number = one.measured is not None and one.measured.after is not None
-        value = best + sign * one.measured.gain * abs(best) if has_number and one.measured else None
-        after = value if one.is_kept and value is not None else best
-        steps.append(Stair(one, best, value, after))
+    for iteration in history.whole:
+        has_number = iteration.measured is not None and iteration.measured.after is not None
+        value = best + sign * iteration.measured.gain * abs(best) if has_number and iteration.measured else None
+        after = value if iteration.is_kept and value is not None else best
+        steps.append(Stair(iteration, best, value, after))
         best = after
     return steps
 
@@ -262,9 +266,9 @@ def staircase(history: RunHistory) -> Html | None:
     title = f"{ends}, attempt by attempt"
     tones = [("good", "kept"), ("bad", "dropped"), *([("noise", "noise")] if noise else [])]
     legend = element("p.legend", [element("span", element(f"i.f-{tone}"), name) for tone, name in tones])
-    said = [f"metric: {describe_start(metric, start.values, start.noise)}"]
-    said += [describe_end(history.end_numbers, metric)] if history.end_numbers else []
-    drawn = element(
+    sentences = [f"metric: {describe_start(metric, start.values, start.noise)}"]
+    sentences += [describe_end(history.end_numbers, metric)] if history.end_numbers else []
+    svg = element(
         "svg",
         element("title", title),
         _draw_stairs(steps, metric, noise),
@@ -272,8 +276,8 @@ def staircase(history: RunHistory) -> Html | None:
         role="img",
         aria_label=title,
     )
-    plot = element("div.scroll", drawn, tabindex="0", role="region", aria_label=title)
-    return element("div.card", legend, plot, element("p.facts", f"{sentence_case('; '.join(said))}."))
+    plot = element("div.scroll", svg, tabindex="0", role="region", aria_label=title)
+    return element("div.card", legend, plot, element("p.facts", f"{sentence_case('; '.join(sentences))}."))
 
 
 def _draw_stairs(steps: Sequence[Stair], metric: Metric, noise: float) -> list[Html]:
@@ -289,26 +293,26 @@ def _draw_stairs(steps: Sequence[Stair], metric: Metric, noise: float) -> list[H
         share = (value - low) / (high - low)
         return STAIRS_HEIGHT - BOTTOM - min(max(share, 0.0), 1.0) * (STAIRS_HEIGHT - TOP - BOTTOM)
 
-    drawn: list[Html] = []
+    shapes: list[Html] = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         value = low + share * (high - low)
-        height, shown = f"{y(value):.1f}", format_value(float(f"{value:.3g}"), metric)
-        drawn.append(element("line.grid-line", x1=LEFT, x2=STAIRS_WIDTH - RIGHT, y1=height, y2=height))
-        drawn.append(element("text", shown, x=LEFT - 6, y=f"{y(value) + 4:.1f}", text_anchor="end"))
+        height, label = f"{y(value):.1f}", format_value(float(f"{value:.3g}"), metric)
+        shapes.append(element("line.grid-line", x1=LEFT, x2=STAIRS_WIDTH - RIGHT, y1=height, y2=height))
+        shapes.append(element("text", label, x=LEFT - 6, y=f"{y(value) + 4:.1f}", text_anchor="end"))
     for at in range(1, len(steps) + 1, -(-len(steps) // MAX_LABELS)):
         below = STAIRS_HEIGHT - BOTTOM + 16
-        drawn.append(element("text", str(at), x=f"{x(at - 0.5):.1f}", y=below, text_anchor="middle"))
+        shapes.append(element("text", str(at), x=f"{x(at - 0.5):.1f}", y=below, text_anchor="middle"))
     corners: list[tuple[float, float]] = []  # between which the best value is drawn: it changes in the middle
     for at, step in enumerate(steps):
         corners += [(at, step.before), (at + 0.5, step.before), (at + 0.5, step.after), (at + 1, step.after)]
     upper = [f"{x(at):.1f},{y(value * (1 + noise)):.1f}" for at, value in corners]
     lower = [f"{x(at):.1f},{y(value * (1 - noise)):.1f}" for at, value in corners]
-    drawn.append(element("path.band", d=f"M{' L'.join([*upper, *reversed(lower)])} Z"))
-    drawn.append(element("path.stairs", d=f"M{' L'.join(f'{x(at):.1f},{y(value):.1f}' for at, value in corners)}"))
+    shapes.append(element("path.band", d=f"M{' L'.join([*upper, *reversed(lower)])} Z"))
+    shapes.append(element("path.stairs", d=f"M{' L'.join(f'{x(at):.1f},{y(value):.1f}' for at, value in corners)}"))
     for at, step in enumerate(steps, 1):
         across, down = x(at - 0.5), STAIRS_HEIGHT - BOTTOM if step.value is None else y(step.value)
         sign = element("path.cross", d=f"M{across - CROSS:.1f},{down - CROSS:.1f} l9,9 m0,-9 l-9,9")
         if step.attempt.is_kept:
             sign = element("circle.f-good", cx=f"{across:.1f}", cy=f"{down:.1f}", r="4.5")
-        drawn.append(element("g", element("title", f"attempt {at}: {step.attempt.gain}"), sign))
-    return drawn
+        shapes.append(element("g", element("title", f"attempt {at}: {step.attempt.gain}"), sign))
+    return shapes

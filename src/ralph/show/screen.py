@@ -166,9 +166,9 @@ class Screen:
                 more = plural(self._rate.left_out, "more thing")
                 text.append(self._aside(f"{more} came too fast to be shown: see the log"))
                 self._rate.left_out = 0
-            shown = lines(event, now)
-            self._rate.count(shown)
-            text += shown
+            rows = lines(event, now)
+            self._rate.count(rows)
+            text += rows
         return text
 
     def _aside(self, text: str) -> str:
@@ -206,8 +206,8 @@ class Screen:
         """Return the name of the run and the commands that make sense now."""
         steps = [(command(step), PURPOSES.get(step.verb, "")) for step in next_steps(history)]
         size = max((len(typed) for typed, _ in steps), default=0)
-        paint, left = self._style.paint, self._room() - size - 4
-        whys = [cut(why, left, self._style.marks.more) if left > 8 else "" for _, why in steps]
+        paint, width = self._style.paint, self._room() - size - 4
+        whys = [cut(why, width, self._style.marks.more) if width > 8 else "" for _, why in steps]
         lines = [f"  {word:<{size}}  {paint('dim', why)}".rstrip() for (word, _), why in zip(steps, whys, strict=True)]
         return [f"{paint('dim', 'run')} {history.run}", *lines, ""]
 
@@ -298,8 +298,8 @@ class Status:
         if self.is_ending:
             parts.append("Ctrl-C again ends it now")
         if history.waits and history.until:
-            left = max(history.until - now, 0.0)
-            parts.append(f"waiting {duration(round(left))} until {moment(history.until, left)}")
+            seconds = max(history.until - now, 0.0)
+            parts.append(f"waiting {duration(round(seconds))} until {moment(history.until, seconds)}")
         elif doing := self._activity.text:
             took = now - self._activity.since
             parts.append(doing + (f" {duration(round(took))}" if took >= _MIN_SECONDS else ""))

@@ -57,18 +57,18 @@ class Column(Struct):
 
 def iteration_columns(past: Sequence[PastIteration], history: RunHistory) -> list[Column]:
     """Return what each iteration used and how it ended, without its number and its checks. Totals are of the run."""
-    calls = ["" if one.tool_calls is None else str(one.tool_calls) for one in past]
-    all_calls = str(sum(one.tool_calls or 0 for one in history.whole))
+    calls = ["" if iteration.tool_calls is None else str(iteration.tool_calls) for iteration in past]
+    all_calls = str(sum(iteration.tool_calls or 0 for iteration in history.whole))
     with_total: list[PastIteration | RunHistory] = [*past, history]
-    tokens = [count(one.usage.tokens) if one.usage.tokens else "" for one in with_total]
-    files = ["" if one.files is None else str(len(one.files)) for one in with_total]
+    tokens = [count(iteration.usage.tokens) if iteration.usage.tokens else "" for iteration in with_total]
+    files = ["" if iteration.files is None else str(len(iteration.files)) for iteration in with_total]
     progress, results = [], []
-    for one in past:
-        passed_on = hand_over_words(one.hand_over) if one.hand_over else ""
-        progress.append("; ".join(filter(None, (progress_words(one, history), passed_on))))
-        committed = ", committed" if any(ok and task == "commit" for task, ok, _ in one.scm) else ""
-        reviews = f", {plural(len(one.reviews), 'review')}" if one.reviews else ""
-        results.append(short(happened(one), 200) + committed + reviews)
+    for iteration in past:
+        passed_on = hand_over_words(iteration.hand_over) if iteration.hand_over else ""
+        progress.append("; ".join(filter(None, (progress_words(iteration, history), passed_on))))
+        committed = ", committed" if any(ok and task == "commit" for task, ok, _ in iteration.scm) else ""
+        reviews = f", {plural(len(iteration.reviews), 'review')}" if iteration.reviews else ""
+        results.append(short(happened(iteration), 200) + committed + reviews)
     return [
         Column("Tools", calls, all_calls, ".num.lesser"),
         Column("Tokens", tokens[:-1], tokens[-1], ".num.lesser"),
@@ -86,34 +86,37 @@ def attempt_columns(past: Sequence[PastIteration], history: RunHistory) -> list[
     if history.end_numbers:
         total = f"start to end {format_change(history.end_numbers.gain, history.first_numbers.metric)}"
     return [
-        Column("Result", [one.gain or one.result for one in past], total, ".wrap"),
-        Column("Idea", [one.idea for one in past], kind=".wrap"),
+        Column("Result", [iteration.gain or iteration.result for iteration in past], total, ".wrap"),
+        Column("Idea", [iteration.idea for iteration in past], kind=".wrap"),
         *_spent_columns(past, history),
     ]
 
 
 def refusal_columns(history: RunHistory) -> list[Column]:
     """Return the refused claims; several gates may object to one claim."""
-    rows = [one for one in history.iterations if one.refused]
-    reasons = [few_lines([refused.reason for refused in one.refused], 3) for one in rows]
+    rows = [iteration for iteration in history.iterations if iteration.refused]
+    reasons = [few_lines([refused.reason for refused in iteration.refused], 3) for iteration in rows]
     return [
-        Column("Iteration", [str(one.number) for one in rows], kind=".num"),
-        Column("The agent claimed", [one.refused[0].claim for one in rows]),
-        Column("Refused by", [", ".join(dict.fromkeys(refused.gate for refused in one.refused)) for one in rows]),
+        Column("Iteration", [str(iteration.number) for iteration in rows], kind=".num"),
+        Column("The agent claimed", [iteration.refused[0].claim for iteration in rows]),
+        Column(
+            "Refused by",
+            [", ".join(dict.fromkeys(refused.gate for refused in iteration.refused)) for iteration in rows],
+        ),
         Column("Because", reasons, kind=".wrap.lines"),
     ]
 
 
 def _spent_columns(past: Sequence[PastIteration], history: RunHistory) -> list[Column]:
     return [
-        Column("Cost", [cost(one.usage.cost_usd) for one in past], cost(history.cost_usd), ".num"),
-        Column("Time", [duration(one.seconds) for one in past], duration(history.seconds), ".num"),
+        Column("Cost", [cost(iteration.usage.cost_usd) for iteration in past], cost(history.cost_usd), ".num"),
+        Column("Time", [duration(iteration.seconds) for iteration in past], duration(history.seconds), ".num"),
     ]
 
 
-def share_of_checks(one: PastIteration) -> str:
+def share_of_checks(iteration: PastIteration) -> str:
     """Return how many checks passed: `2/3`; "" if none ran."""
-    return f"{sum(check.passed for check in one.checks)}/{len(one.checks)}" if one.checks else ""
+    return f"{sum(check.passed for check in iteration.checks)}/{len(iteration.checks)}" if iteration.checks else ""
 
 
 def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
@@ -122,16 +125,18 @@ def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
     if not whole:
         return []
     marks = style.marks
-    shown = [*whole[: _MOST_ROWS // 2], *whole[-_MOST_ROWS // 2 :]] if len(whole) > _MOST_ROWS else whole
+    past = [*whole[: _MOST_ROWS // 2], *whole[-_MOST_ROWS // 2 :]] if len(whole) > _MOST_ROWS else whole
     has_total = len(whole) > 1
     hidden = _HIDDEN if room < _NARROW else ()
-    used = [one for one in _columns(shown, history, marks, room) if any(one.cells) and one.title not in hidden]
+    used = [
+        column for column in _columns(past, history, marks, room) if any(column.cells) and column.title not in hidden
+    ]
     columns = [_pad_column(column, marks, has_total) for column in used]
     rows = [cut((_GAP + _GAP.join(cells)).rstrip(), room, marks.more) for cells in zip(*columns, strict=True)]
-    tones = ["dim", *map(_tone, shown), *(["bold"] if has_total else [])]
+    tones = ["dim", *map(_tone, past), *(["bold"] if has_total else [])]
     lines = [style.paint(tone, row) for tone, row in zip(tones, rows, strict=True)]
-    if len(whole) > len(shown):
-        gap = f"{_GAP}{marks.more} {plural(len(whole) - len(shown), 'more iteration')}"
+    if len(whole) > len(past):
+        gap = f"{_GAP}{marks.more} {plural(len(whole) - len(past), 'more iteration')}"
         lines.insert(1 + _MOST_ROWS // 2, style.paint("dim", gap))
     return lines
 
@@ -144,30 +149,30 @@ def _pad_column(column: Column, marks: Marks, has_total: bool) -> list[str]:
     return [_pad(cell, size, ".num" in column.kind) for cell in cells]
 
 
-def _columns(shown: list[PastIteration], history: RunHistory, marks: Marks, room: int) -> list[Column]:
+def _columns(rows: list[PastIteration], history: RunHistory, marks: Marks, room: int) -> list[Column]:
     if history.first_numbers:
-        number = Column("Attempt", [str(one.number) for one in shown], kind=".num")
-        result, idea, *spent_columns = attempt_columns(shown, history)
+        number = Column("Attempt", [str(iteration.number) for iteration in rows], kind=".num")
+        result, idea, *spent_columns = attempt_columns(rows, history)
         result.most, idea.most = 2 * room // 5, room // 5
-        signs = [marks.passed if one.result == "kept" else marks.failed for one in shown]
+        signs = [marks.passed if iteration.result == "kept" else marks.failed for iteration in rows]
         result.cells = [f"{sign} {cell}" for sign, cell in zip(signs, result.cells, strict=True)]
         return [number, result, idea, *spent_columns]
-    number = Column("#", [str(one.number) for one in shown], kind=".num")
-    checks = Column("Checks", [_checks(one, marks) for one in shown], most=room // 3)
-    facts = [one for one in iteration_columns(shown, history) if one.title in _FACTS]
+    number = Column("#", [str(iteration.number) for iteration in rows], kind=".num")
+    checks = Column("Checks", [_checks(iteration, marks) for iteration in rows], most=room // 3)
+    facts = [column for column in iteration_columns(rows, history) if column.title in _FACTS]
     return [number, checks, *facts]
 
 
-def _checks(one: PastIteration, marks: Marks) -> str:
-    if not one.checks:
+def _checks(iteration: PastIteration, marks: Marks) -> str:
+    if not iteration.checks:
         return ""
-    failed = [short(check.name, 60) for check in one.checks if not check.passed]
-    share = share_of_checks(one)
+    failed = [short(check.name, 60) for check in iteration.checks if not check.passed]
+    share = share_of_checks(iteration)
     return f"{marks.failed} {share} {', '.join(failed)}" if failed else f"{marks.passed} {share}"
 
 
-def _tone(one: PastIteration) -> str:
-    return {"good": "green", "bad": "yellow"}.get(RESULT_TONES[one.result], "plain")
+def _tone(iteration: PastIteration) -> str:
+    return {"good": "green", "bad": "yellow"}.get(RESULT_TONES[iteration.result], "plain")
 
 
 def _pad(text: str, size: int, is_number: bool = False) -> str:
@@ -191,9 +196,9 @@ def render_history(history: RunHistory, style: Style, exams: Sequence[ExamOutput
     yield f"  {style.paint('dim', 'began  ')} {moment(history.began, 1e9)}, {', '.join(took)}"
     if before := baseline_sentence(history):
         yield f"  {style.paint('dim', 'checks ')} {before}"
-    for one in history.iterations:
+    for iteration in history.iterations:
         yield ""
-        yield from _iteration(one, history, style)
+        yield from _iteration(iteration, history, style)
     yield ""
     if history.proof:
         yield from proof_lines(history.proof, style)
@@ -240,16 +245,18 @@ def exam_words(output: ExamOutput) -> tuple[str, str]:
     return f"{output.stage}: {short(output.command, 200)}", ending
 
 
-def _iteration(one: PastIteration, history: RunHistory, style: Style) -> Iterator[str]:
+def _iteration(iteration: PastIteration, history: RunHistory, style: Style) -> Iterator[str]:
     marks, paint = style.marks, style.paint
-    facts = spent(one.seconds, one.usage.cost_usd, one.usage.tokens)[0 if one.is_whole else 1 :]
-    if one.tool_calls is not None:
-        facts.append(plural(one.tool_calls, "tool call"))
-    if one.denials:
-        facts.append(plural(len(one.denials), "denial"))
-    title = f"{paint('title', f'iteration {one.number}')}  {paint(_tone(one), short(happened(one), 200))}"
+    facts = spent(iteration.seconds, iteration.usage.cost_usd, iteration.usage.tokens)[0 if iteration.is_whole else 1 :]
+    if iteration.tool_calls is not None:
+        facts.append(plural(iteration.tool_calls, "tool call"))
+    if iteration.denials:
+        facts.append(plural(len(iteration.denials), "denial"))
+    title = (
+        f"{paint('title', f'iteration {iteration.number}')}  {paint(_tone(iteration), short(happened(iteration), 200))}"
+    )
     yield f"{title}  {paint('dim', ', '.join(facts))}".rstrip()
-    for name, text in iteration_details(one, history, marks):
+    for name, text in iteration_details(iteration, history, marks):
         lines = clean(text).split("\n")
         if len(lines) > MOST_LINES:
             lines[MOST_LINES:] = [f"{marks.more} {plural(len(lines) - MOST_LINES, 'more line')}"]
@@ -259,38 +266,38 @@ def _iteration(one: PastIteration, history: RunHistory, style: Style) -> Iterato
             yield f"  {label}  {paint(tone, head(line, 500, marks.more))}".rstrip()
 
 
-def iteration_details(one: PastIteration, history: RunHistory, marks: Marks = GLYPHS) -> list[tuple[str, str]]:
+def iteration_details(iteration: PastIteration, history: RunHistory, marks: Marks = GLYPHS) -> list[tuple[str, str]]:
     """Return what is known about an iteration as names and texts, some of them with several lines."""
 
     def signed(passed: bool, text: str) -> str:
         return f"{marks.passed if passed else marks.failed} {text}"
 
     checks = []
-    for check in sorted(one.checks, key=lambda check: check.passed):  # failed ones first
+    for check in sorted(iteration.checks, key=lambda check: check.passed):  # failed ones first
         took = duration(check.seconds)
         log = f" {marks.to} {check.log}" if check.log else ""
         how = took if check.passed else f"{how_it_failed(check)}, {took}{log}"
         checks.append(signed(check.passed, f"{check.name}  {how}"))
     files = []
-    for file in one.files or []:
+    for file in iteration.files or []:
         lines = "binary" if file.added is None else f"+{file.added} -{file.deleted}"
         files.append(f"{file.status} {short(file.path, 300)} {lines}")
-    refusals = [f"{refusal.claim} refused by {refusal.gate}: {refusal.reason}" for refusal in one.refused]
-    reviews = [f"{by} approved" if passed else f"{by} did not approve: {why}" for by, passed, why in one.reviews]
+    refusals = [f"{refusal.claim} refused by {refusal.gate}: {refusal.reason}" for refusal in iteration.refused]
+    reviews = [f"{by} approved" if passed else f"{by} did not approve: {why}" for by, passed, why in iteration.reviews]
     details = [
-        ("You said", "\n".join(one.told)),
-        ("Agent", one.agent if one.agent != short(history.agent, 80) else ""),
-        ("Answer", one.answer),
-        ("Ended by ralph", one.ended_by.replace("-", " ")),
+        ("You said", "\n".join(iteration.told)),
+        ("Agent", iteration.agent if iteration.agent != short(history.agent, 80) else ""),
+        ("Answer", iteration.answer),
+        ("Ended by ralph", iteration.ended_by.replace("-", " ")),
         ("Checks", few_lines(checks)),
-        ("Exams", "\n".join(signed(passed, name) for name, passed in one.exams)),
+        ("Exams", "\n".join(signed(passed, name) for name, passed in iteration.exams)),
         ("Claim refused", few_lines(refusals)),
-        ("Progress", progress_words(one, history)),
+        ("Progress", progress_words(iteration, history)),
         ("Reviews", "\n".join(reviews)),
-        ("Restored", ", ".join(one.restored)),
-        ("Source control", "\n".join(signed(ok, f"{task} {detail}") for task, ok, detail in one.scm)),
+        ("Restored", ", ".join(iteration.restored)),
+        ("Source control", "\n".join(signed(ok, f"{task} {detail}") for task, ok, detail in iteration.scm)),
         ("Files", few_lines(files)),
-        ("Handed over", hand_over_words(one.hand_over) if one.hand_over else ""),
+        ("Handed over", hand_over_words(iteration.hand_over) if iteration.hand_over else ""),
     ]
     return [(name, text) for name, text in details if text]
 
@@ -334,23 +341,23 @@ def _facts(run: Now, home: str) -> tuple[str, ...]:
 
 def _remarks(run: Now, now: float) -> list[str]:
     """Return its activity, its questions, and the contents of its mailbox."""
-    said = [short(run.goal, 100)] if run.goal else []
-    said += [f"task {run.backlog_task} of work {run.work}"] if run.backlog_task else []
+    remarks = [short(run.goal, 100)] if run.goal else []
+    remarks += [f"task {run.backlog_task} of work {run.work}"] if run.backlog_task else []
     if not run.alive:
-        said.append(ending_reason(run) or ("resume it with `ralph resume`" if run.state == "killed" else ""))
+        remarks.append(ending_reason(run) or ("resume it with `ralph resume`" if run.state == "killed" else ""))
     elif run.until:
-        left = run.until - now
-        said.append(f"{run.reason} until {moment(run.until, left)}" if left > 0 else run.reason)
+        seconds = run.until - now
+        remarks.append(f"{run.reason} until {moment(run.until, seconds)}" if seconds > 0 else run.reason)
     elif run.state == "paused":
-        said.append(f"for {duration(round(now - run.since))}; resume it with `ralph resume`")
+        remarks.append(f"for {duration(round(now - run.since))}; resume it with `ralph resume`")
     elif run.doing and not run.held:
         took = now - run.since
-        said.append(run.doing + (f" {duration(round(took))}" if took >= 1 else ""))
+        remarks.append(run.doing + (f" {duration(round(took))}" if took >= 1 else ""))
     if run.alive:
-        said += [f"asks: {question}" for question in run.questions]
-        said += ["pauses after this turn"] if run.pausing and run.state not in ("paused", "stopping") else []
-        said += [f"{plural(run.notes, 'note')} for the next prompt"] if run.notes else []
-    return [one_line(clean(text), 300) for text in said if text]
+        remarks += [f"asks: {question}" for question in run.questions]
+        remarks += ["pauses after this turn"] if run.pausing and run.state not in ("paused", "stopping") else []
+        remarks += [f"{plural(run.notes, 'note')} for the next prompt"] if run.notes else []
+    return [one_line(clean(text), 300) for text in remarks if text]
 
 
 def _row(cells: Sequence[str], sizes: list[int], columns: int) -> str:

@@ -132,8 +132,8 @@ class TurnLines:
         edit, marks, paint = call.edit if event.ok else None, self.style.marks, self.style.paint
         outcome = plural(event.lines, "line") if event.lines else ""
         if not event.ok:
-            said = f"failed, {outcome}" if event.lines > self.limits.output_lines else "failed"
-            line = self._call(call, paint("red", marks.failed), "red", said)
+            result = f"failed, {outcome}" if event.lines > self.limits.output_lines else "failed"
+            line = self._call(call, paint("red", marks.failed), "red", result)
         else:
             outcome = f"+{edit.added_lines} -{edit.removed_lines}" if edit else outcome
             line = self._call(call, paint("green", marks.tool), "dim", outcome)
@@ -149,11 +149,13 @@ class TurnLines:
 
     def _call(self, call: ToolStarted, mark: str, tone: str = "plain", outcome: str = "") -> str:
         """Return `• Read(src/parser.py) 45 lines`."""
-        name, given, margin = short(call.name, 80), self.relative(short(call.input, 200)), "  " * self._depth(call)
+        name, argument, margin = short(call.name, 80), self.relative(short(call.input, 200)), "  " * self._depth(call)
         end = f"  {self.style.paint(tone, outcome)}" if outcome else ""
-        said = self.cut(f"{name}({given})" if given else name, len(margin) + 4 + (len(outcome) + 2 if outcome else 0))
-        bold = said[: len(name)]
-        return f"{margin}  {mark} {self.style.paint('bold', bold)}{said[len(bold) :]}{end}"
+        text = self.cut(
+            f"{name}({argument})" if argument else name, len(margin) + 4 + (len(outcome) + 2 if outcome else 0)
+        )
+        bold = text[: len(name)]
+        return f"{margin}  {mark} {self.style.paint('bold', bold)}{text[len(bold) :]}{end}"
 
     def relative(self, text: str) -> str:
         """Return a path in the workspace, or a command with such paths, relative to it."""
@@ -170,10 +172,10 @@ class TurnLines:
     def _diff(self, edit: FileEdit) -> list[str]:
         """Return a short coloured diff. If not everything fits, it has as many removed as added lines."""
         most = self.limits.diff_lines
-        gone, come = (clean(text).expandtabs(4).split("\n") if text else [] for text in (edit.removed, edit.added))
-        shown = [("red", f"      - {line}") for line in gone[: max(most - len(come), most // 2)]]
-        shown += [("green", f"      + {line}") for line in come[: max(most - len(gone), most // 2)]]
-        pieces = [self.style.paint(tone, self.cut(line.rstrip(), 0)) for tone, line in shown]
+        removed, come = (clean(text).expandtabs(4).split("\n") if text else [] for text in (edit.removed, edit.added))
+        colored = [("red", f"      - {line}") for line in removed[: max(most - len(come), most // 2)]]
+        colored += [("green", f"      + {line}") for line in come[: max(most - len(removed), most // 2)]]
+        pieces = [self.style.paint(tone, self.cut(line.rstrip(), 0)) for tone, line in colored]
         if hidden := edit.removed_lines + edit.added_lines - len(pieces):
             pieces.append(self._dim(f"      {self.style.marks.more} {plural(hidden, 'more line')}"))
         return pieces
@@ -193,8 +195,8 @@ class TurnLines:
             return []
         self._todo = event
         marks, paint = self.style.marks, self.style.paint
-        done = sum(item.status == "done" for item in items)
-        title = f"  {self._dim('todo')} {done}/{len(items)}"
+        finished = sum(item.status == "done" for item in items)
+        title = f"  {self._dim('todo')} {finished}/{len(items)}"
         if before and [item.text for item in before.items] == [item.text for item in items]:
             active = next((item.text for item in items if item.status == "active"), "")
             now = f"  {paint('yellow', marks.todo_active)} {self.cut(short(active, 200), 16)}" if active else ""
@@ -230,8 +232,8 @@ class TurnLines:
         else:
             lines += [self._dim(row) for row in self.rows(f"turn ended{dot}{details}", 0)]
         if event.skipped_lines:
-            lost = plural(event.skipped_lines, "line")
-            lines += self._aside(f"{lost} of the agent's output could not be read; the log has them")
+            skipped = plural(event.skipped_lines, "line")
+            lines += self._aside(f"{skipped} of the agent's output could not be read; the log has them")
         if event.leftovers and not event.ended_by:
             were = "process was" if event.leftovers == 1 else "processes were"
             lines += self._aside(f"{event.leftovers} {were} left running by the agent, and killed")
@@ -246,10 +248,10 @@ class TurnLines:
             details.append(plural(tools, "tool call") + (f", {errors} failed" if errors else ""))
         if result and result.cost_usd is not None:
             details.append(f"{'~' if result.estimated else ''}{money(result.cost_usd)}")
-        taken = result.input_tokens + result.cache_read_tokens + result.cache_write_tokens if result else 0
-        if result and (taken or result.output_tokens):
+        tokens = result.input_tokens + result.cache_read_tokens + result.cache_write_tokens if result else 0
+        if result and (tokens or result.output_tokens):
             cached = f" ({count(result.cache_read_tokens)} cached)" if result.cache_read_tokens else ""
-            details.append(f"{count(taken)} in{cached}, {count(result.output_tokens)} out")
+            details.append(f"{count(tokens)} in{cached}, {count(result.output_tokens)} out")
         return details
 
     def _aside(self, text: str) -> list[str]:

@@ -144,34 +144,34 @@ def wrap(line: str, columns: int) -> list[str]:
     return [*rows, row]
 
 
-def happened(one: PastIteration) -> str:
+def happened(iteration: PastIteration) -> str:
     """Return the result of an iteration."""
-    if one.gain:
-        return one.gain
-    if one.result == "failed":
-        return f"failed: {one.failure}"
-    if one.result == "refused":
-        return f"claim refused: {', '.join(dict.fromkeys(refusal.gate for refusal in one.refused))}"
-    return "not finished" if one.result == "unfinished" else one.result
+    if iteration.gain:
+        return iteration.gain
+    if iteration.result == "failed":
+        return f"failed: {iteration.failure}"
+    if iteration.result == "refused":
+        return f"claim refused: {', '.join(dict.fromkeys(refusal.gate for refusal in iteration.refused))}"
+    return "not finished" if iteration.result == "unfinished" else iteration.result
 
 
-def progress_words(one: PastIteration, history: RunHistory) -> str:
+def progress_words(iteration: PastIteration, history: RunHistory) -> str:
     """Return the progress of an iteration: `fewer failures (3)`; empty if nothing measures it."""
-    step = one.step
+    step = iteration.step
     if step is None or not step.checked:
         return ""
-    said = [GAINS[step.gain]] if step.gain or step.counted else []
-    said += [plural(step.failures, "failure")] if step.failures else []
-    said += ["best so far"] if one.number == history.best and not one.is_accepted else []
-    return ", ".join(filter(None, said))
+    phrases = [GAINS[step.gain]] if step.gain or step.counted else []
+    phrases += [plural(step.failures, "failure")] if step.failures else []
+    phrases += ["best so far"] if iteration.number == history.best and not iteration.is_accepted else []
+    return ", ".join(filter(None, phrases))
 
 
 def hand_over_words(hand_over: HandOver) -> str:
     """Return who took over, and with which files."""
     place = f"with the files of iteration {hand_over.start}" if hand_over.start else "with the files as they are"
-    kept = f"; what it gives up is kept as {short(hand_over.kept_as, 200)}" if hand_over.kept_as else ""
+    branch = f"; what it gives up is kept as {short(hand_over.kept_as, 200)}" if hand_over.kept_as else ""
     to, agent = short(hand_over.to, 80), short(hand_over.agent, 80)
-    return f"{short(hand_over.reason, 200)}: {to} takes over from {agent}, {place}{kept}"
+    return f"{short(hand_over.reason, 200)}: {to} takes over from {agent}, {place}{branch}"
 
 
 def baseline_sentence(history: RunHistory) -> str:
@@ -221,35 +221,35 @@ _OBJECTIONS = {
 }
 
 
-def verdict(one: PastIteration, history: RunHistory, is_asking: bool = False) -> str | None:
+def verdict(iteration: PastIteration, history: RunHistory, is_asking: bool = False) -> str | None:
     """Return the line below the checks of an iteration; None if nothing was checked.
 
     While the agent `is_asking`, its claim does not count.
     """
-    share = _share(one)
+    share = _share(iteration)
     if history.first_numbers:
-        return happened(one)
-    if one.result == "refused":
-        claimed = f"the agent claimed {one.refused[0].claim}" if one.refused[0].claim else share
-        gates = dict.fromkeys(refusal.gate for refusal in one.refused)
+        return happened(iteration)
+    if iteration.result == "refused":
+        claimed = f"the agent claimed {iteration.refused[0].claim}" if iteration.refused[0].claim else share
+        gates = dict.fromkeys(refusal.gate for refusal in iteration.refused)
         objections = " and ".join(_OBJECTIONS.get(gate, f"{gate} refused it") for gate in gates)
         return f"not done: {claimed}, but {objections}"
     missing = "the agent waits for an answer" if is_asking else "no claim"
-    if one.result == "no claim" and not one.checks:
+    if iteration.result == "no claim" and not iteration.checks:
         return None if history.claims == ("turn",) else f"not done yet: {missing}"
-    if one.result == "no claim":
+    if iteration.result == "no claim":
         return f"not done yet: {share}, but {missing}"
-    if one.result == "children at work":
+    if iteration.result == "children at work":
         return "not done yet: the agent claimed it, and its children are still running"
-    if one.result == "done":
-        return f"done: {share}" if one.checks else None if history.claims == ("turn",) else "done"
-    if one.result == "failed":
-        return f"not done: the turn failed: {one.failure}"
-    return f"not done: {share if one.result == 'checks failed' else happened(one)}"
+    if iteration.result == "done":
+        return f"done: {share}" if iteration.checks else None if history.claims == ("turn",) else "done"
+    if iteration.result == "failed":
+        return f"not done: the turn failed: {iteration.failure}"
+    return f"not done: {share if iteration.result == 'checks failed' else happened(iteration)}"
 
 
-def _share(one: PastIteration) -> str:
-    failed, number = sum(not check.passed for check in one.checks), len(one.checks)
+def _share(iteration: PastIteration) -> str:
+    failed, number = sum(not check.passed for check in iteration.checks), len(iteration.checks)
     if number == 1:
         return "the check failed" if failed else "the check passed"
     if not failed:
@@ -313,11 +313,11 @@ def outcome_sentence(history: RunHistory) -> str:
         accept = f": ralph accept {nickname(history.run)}" if history.run else ""
         paid = f", {money(history.cost_usd)}" if history.cost_usd else ""
         return f"tuned: {reason.removesuffix(')')}{paid}){accept}"
-    said = outcome
+    sentence = outcome
     if outcome == "done" and history.untested:
-        said += ", but no check tests the copy,"
+        sentence += ", but no check tests the copy,"
     if outcome == "done" and not history.verified:
-        said += " (unverified)"
+        sentence += " (unverified)"
         reason += "" if history.checked else "; no check or tasks file was given, so nothing has verified it"
     elif outcome != "done":
         names = {short(check.name, 60): f" {short(check.void, 200)}" if check.void else "" for check in history.failing}
@@ -328,8 +328,8 @@ def outcome_sentence(history: RunHistory) -> str:
         reason += f"; restored or removed {listed([short(path, 60) for path in history.restored], 3)}"
         reason += f" (the agent's versions: {short(history.aside, 500)})"
     if history.finished and outcome not in ("exhausted", "stalled"):  # their reasons say it
-        said += f" after {plural(history.finished, 'iteration')}"
-    return f"{said}{': ' if reason else ''}{reason} ({', '.join(spent(history.seconds, history.cost_usd))})"
+        sentence += f" after {plural(history.finished, 'iteration')}"
+    return f"{sentence}{': ' if reason else ''}{reason} ({', '.join(spent(history.seconds, history.cost_usd))})"
 
 
 def whereabouts(history: RunHistory, *, briefly: bool = False) -> list[str]:

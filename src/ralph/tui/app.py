@@ -199,7 +199,7 @@ class RalphApp(App[list[str]]):
         is_tall = 2 * len(state.present) <= pane.content_size.height
         columns, here = pane.scrollable_content_region.width, state.plan.workspace
         present = state.present.items()
-        rows = {id_: draw.run_rows(one, columns, self.style, is_tall=is_tall, here=here) for id_, one in present}
+        rows = {id_: draw.run_rows(run, columns, self.style, is_tall=is_tall, here=here) for id_, run in present}
         pane.fill(rows, state.chosen)
         running = sum(run.is_alive for run in state.runs)
         pane.border_title = f" runs · {running} running " if running else " runs "
@@ -212,14 +212,14 @@ class RalphApp(App[list[str]]):
     def _draw_facts(self) -> None:
         """Draw the panes next to the stream: checks and the todo list."""
         fold = self._watched.fold if self._watched else Fold("")
-        pane, known = self._panes["checks"], fold.last_results
-        passed = sum(bool(one and one.passed and name not in fold.running) for name, one in known.items())
+        pane, results = self._panes["checks"], fold.last_results
+        passed = sum(bool(result and result.passed and name not in fold.running) for name, result in results.items())
         lines = draw.checks_pane(fold, pane.content_size.width, pane.content_size.height, self.style)
-        pane.show(lines, f"checks {passed}/{len(known)}" if known else "checks")
+        pane.show(lines, f"checks {passed}/{len(results)}" if results else "checks")
         pane, items = self._panes["todo"], fold.todo
-        done = sum(item.status == "done" for item in items)
+        finished = sum(item.status == "done" for item in items)
         lines = draw.todo(items, pane.content_size.width, pane.content_size.height, self.style)
-        pane.show(lines, f"todo {done}/{len(items)}" if items else "todo")
+        pane.show(lines, f"todo {finished}/{len(items)}" if items else "todo")
 
     def on_option_list_option_highlighted(self, message: OptionList.OptionHighlighted) -> None:
         self.state.chosen = str(message.option_id)
@@ -236,9 +236,9 @@ class RalphApp(App[list[str]]):
 
     def on_input_changed(self) -> None:
         """Show the menu of commands while one is being typed."""
-        found, paint = completions(self.prompt.value), self.style.paint
-        wide = max((len(text) for text, _ in found), default=0)
-        rows = [f"{paint('bold', text.ljust(wide))}  {paint('dim', does)}" for text, does in found]
+        words, paint = completions(self.prompt.value), self.style.paint
+        wide = max((len(text) for text, _ in words), default=0)
+        rows = [f"{paint('bold', text.ljust(wide))}  {paint('dim', does)}" for text, does in words]
         more = [paint("dim", f"… {len(rows) - MAX_MENU + 1} more")] if len(rows) > MAX_MENU else []
         menu = self._panes["menu"]
         menu.show([*rows[: MAX_MENU - bool(more)], *more])
@@ -285,21 +285,21 @@ class RalphApp(App[list[str]]):
         if self._is_quitting or not self.state.running:
             self.exit([])
         else:
-            names = [nickname(one.run) or "a run" for one in self.state.running]
+            names = [nickname(run.run) or "a run" for run in self.state.running]
             self.push_screen(QuitScreen(names, self.style), self._quit)
 
     def _quit(self, answer: QuitAnswer | None) -> None:
         running = self.state.running
         if answer == "keep":
-            for one in running:
-                one.let_go()
-            self.exit([one.run for one in running])
+            for run in running:
+                run.let_go()
+            self.exit([run.run for run in running])
         elif answer == "now":
-            for one in running:
-                one.request_stop(StopLevel.AT_ONCE)
+            for run in running:
+                run.request_stop(StopLevel.AT_ONCE)
             self.exit([])
         elif answer == "stop":
             self._is_quitting = True
-            for one in running:
-                one.request_stop(StopLevel.NOW)
+            for run in running:
+                run.request_stop(StopLevel.NOW)
             self.show_message("stopping the runs that were started here; q quits at once")

@@ -65,9 +65,9 @@ def head(run: Now, now: float, columns: int, style: Style) -> list[str]:
     """Return the three lines above the stream: state and spending, the goal, and the run's activity or need."""
     dot = f" {style.marks.dot} "
     took = spent(round(run.lasted_s), run.cost_usd, run.tokens)
-    said = [run.progress(columns >= 60) if run.max_iterations != 1 else "", *took, short(agent_name(run.agent), 30)]
+    facts = [run.progress(columns >= 60) if run.max_iterations != 1 else "", *took, short(agent_name(run.agent), 30)]
     name = " ".join((nickname(run.run), run.state if run.verified else "done (unverified)", *run.rights))
-    rest = cut(dot + dot.join(one for one in said if one), columns - len(name) - 2)
+    rest = cut(dot + dot.join(fact for fact in facts if fact), columns - len(name) - 2)
     goal = cut(f"  {short(run.goal, 300)}", columns)
     title = f"{state_mark(run.label, style)} {style.paint('bold', name)}{rest}"
     tone, text = _headline(run, now, columns, style.marks)
@@ -95,10 +95,10 @@ def _headline(run: Now, now: float, columns: int, marks: Marks) -> tuple[str, st
 def graph(past: Sequence[PastIteration], columns: int, style: Style) -> str:
     """Draw a bar per iteration, as high as the share of checks that passed."""
     steps, bars = PLAIN_STEPS if style.marks is PLAIN else STEPS, ""
-    for one in past[-columns:]:
-        passed = sum(check.passed for check in one.checks)
-        share = passed / len(one.checks) if one.checks else float(one.is_green)
-        tone = "green" if one.is_green else "yellow" if passed else "red"
+    for iteration in past[-columns:]:
+        passed = sum(check.passed for check in iteration.checks)
+        share = passed / len(iteration.checks) if iteration.checks else float(iteration.is_green)
+        tone = "green" if iteration.is_green else "yellow" if passed else "red"
         bars += style.paint(tone, steps[round(share * (len(steps) - 1))])
     return bars
 
@@ -112,16 +112,16 @@ def checks_pane(fold: Fold, columns: int, rows: int, style: Style) -> list[str]:
 
 
 def checks(
-    known: Mapping[str, CheckResult | None], running: Collection[str], columns: int, rows: int, style: Style
+    results: Mapping[str, CheckResult | None], running: Collection[str], columns: int, rows: int, style: Style
 ) -> list[str]:
     """Return the latest result of each check; failing ones first if there is no room for all."""
-    marks, names = style.marks, list(known)
+    marks, names = style.marks, list(results)
     if len(names) > rows:
-        red = {name for name, result in known.items() if result and not result.passed}
+        red = {name for name, result in results.items() if result and not result.passed}
         names.sort(key=lambda name: (name not in red, name not in running))
     lines = []
     for name in names[:rows]:
-        result, took = known[name], ""
+        result, took = results[name], ""
         if name in running:
             mark, took = style.paint("cyan", marks.check), marks.more
         elif result is None:
@@ -129,8 +129,8 @@ def checks(
         else:
             mark, took = style.sign(result.passed), duration(result.seconds)
         room = columns - 3 - len(took)
-        shown = cut(one_line(name, 400), room)
-        lines.append(f"{mark} {shown}{' ' * (room - width(shown))} {style.paint('dim', took)}")
+        label = cut(one_line(name, 400), room)
+        lines.append(f"{mark} {label}{' ' * (room - width(label))} {style.paint('dim', took)}")
     if len(names) > rows > 0:
         lines[-1] = style.paint("dim", f"{marks.more} {len(names) - rows + 1} more")
     return lines
@@ -154,10 +154,10 @@ def top(workspace: str, home: str, plan: str, columns: int, style: Style) -> lis
     """Return the top line: the folder, and what a goal would start."""
     workspace = from_home(workspace, home)
     name = f" ralph {style.marks.dot} "
-    said = cut(f" next: {plan} ", max(columns - len(name) - 8, 10))
-    room = max(columns - len(name) - width(said), 1)
+    plan_words = cut(f" next: {plan} ", max(columns - len(name) - 8, 10))
+    room = max(columns - len(name) - width(plan_words), 1)
     place = workspace if width(workspace) <= room else "…" + workspace[-max(room - 1, 0) :]
-    return [f"{style.paint('title', name)}{place}{' ' * (room - width(place))}{style.paint('dim', said)}"]
+    return [f"{style.paint('title', name)}{place}{' ' * (room - width(place))}{style.paint('dim', plan_words)}"]
 
 
 def paragraphs(text: str, columns: int) -> list[str]:

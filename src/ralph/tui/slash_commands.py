@@ -129,11 +129,11 @@ def completions(line: str) -> list[tuple[str, str]]:
         return []
     if not space:
         return [(f"/{name}", form.help) for name, form in COMMANDS.items() if name.startswith(word.lower())]
-    known = COMMANDS[word.lower()].words if word.lower() in COMMANDS else ()
-    return [(f"/{word} {value}", "") for value in known if value.startswith(rest) and value != rest]
+    words = COMMANDS[word.lower()].words if word.lower() in COMMANDS else ()
+    return [(f"/{word} {value}", "") for value in words if value.startswith(rest) and value != rest]
 
 
-def complete(line: str, found: Sequence[tuple[str, str]]) -> str:
+def complete(line: str, candidates: Sequence[tuple[str, str]]) -> str:
     """Extend the line by the prefix that all completions share; add a space if there is only one."""
-    common = os.path.commonprefix([text for text, _ in found])  # noqa: RUF071 - of characters, as meant
-    return f"{common} " if len(found) == 1 and " " not in common else max(common, line, key=len)
+    common = os.path.commonprefix([text for text, _ in candidates])  # noqa: RUF071 - of characters, as meant
+    return f"{common} " if len(candidates) == 1 and " " not in common else max(common, line, key=len)

@@ -41,10 +41,10 @@ class TuiState:
     """The state of the TUI without its widgets. `given` are options for every run started here, by name."""
 
     def __init__(
-        self, workspace: Path, given: Mapping[str, Any] | None = None, env: Mapping[str, str] = os.environ
+        self, workspace: Path, plan: Mapping[str, Any] | None = None, env: Mapping[str, str] = os.environ
     ) -> None:
         self._workspace, self._env, self.home = workspace, env, env.get("HOME", "")
-        options = dict(given or {})
+        options = dict(plan or {})
         self.plan = NextRun(
             workspace=str(workspace),
             cap=options.pop("ralph", None),
@@ -61,10 +61,10 @@ class TuiState:
     @property
     def run(self) -> Listed:
         """The run that is shown."""
-        found = next((run for run in self.runs if run.id == self.chosen), None)
-        if found is None:
+        run = next((run for run in self.runs if run.id == self.chosen), None)
+        if run is None:
             raise UserError("no run yet", "type a goal to start one")
-        return found
+        return run
 
     def carry_out(self, command: TypedCommand) -> str:
         """Carry out the command; return a message about it."""
@@ -85,15 +85,15 @@ class TuiState:
         self.plan = replace(
             self.plan, has_settings=any(map(os.path.lexists, settings_files(self._workspace, self._env)))
         )
-        known = {run.id: run for run in runs(self._env)}
-        newest = sorted(known.values(), key=lambda run: rank(run, known), reverse=True)
+        by_id = {run.id: run for run in runs(self._env)}
+        newest = sorted(by_id.values(), key=lambda run: rank(run, by_id), reverse=True)
         self.runs = newest[:MAX_RUNS]
-        successes, present = latest_successes(known.values()), time.time()
+        successes, present = latest_successes(by_id.values()), time.time()
         self.present = {run.id: run_now(run, present, successes=successes) for run in self.runs}
-        for one in self.launched:  # show a run that was started here as soon as it is registered
-            found = next((run.id for run in self.runs if not one.run and one.plays(run)), "")
-            if found:
-                one.run = self.chosen = found
+        for child in self.launched:  # show a run that was started here as soon as it is registered
+            run_id = next((run.id for run in self.runs if not child.run and child.plays(run)), "")
+            if run_id:
+                child.run = self.chosen = run_id
         if all(run.id != self.chosen for run in self.runs):  # prefer one that is running, then one in this folder
             here = [run for run in self.runs if run.facts.workspace == self.plan.workspace]
             obvious = [*(run for run in (*here, *self.runs) if run.is_alive), *here, *self.runs]
@@ -118,29 +118,29 @@ class TuiState:
     def running(self) -> list["Started"]:
         """Runs started here without an outcome at the last survey. A run with an outcome is only cleaning up."""
         over = {run.id for run in self.runs if run.facts.outcome}
-        return [one for one in self.launched if one.exit_code is None and one.run not in over]
+        return [child for child in self.launched if child.exit_code is None and child.run not in over]
 
     def take_ended(self) -> list[tuple[bool, str, str]]:
         """Remove the runs started here that have ended. Return whether each succeeded, its last message, and its line
         if it never began."""
         messages = []
-        for one in [one for one in self.launched if one.exit_code is not None]:
-            self.launched.remove(one)
-            name = f"{nickname(one.run)}: " if one.run else ""
-            is_success = one.exit_code == 0
-            message = name + (one.success if one.success and is_success else one.error_text())
-            messages.append((is_success, message, "" if one.run or is_success else one.line))
-            one.close()
+        for child in [child for child in self.launched if child.exit_code is not None]:
+            self.launched.remove(child)
+            name = f"{nickname(child.run)}: " if child.run else ""
+            is_success = child.exit_code == 0
+            message = name + (child.success if child.success and is_success else child.error_text())
+            messages.append((is_success, message, "" if child.run or is_success else child.line))
+            child.close()
         return messages
 
     def close(self) -> None:
         """End the runs that were started here and not released. A run that already has an outcome may finish cleaning
         up."""
         running = self.running
-        for one in self.launched:
-            if one not in running:
-                one.let_go()
-            one.close()
+        for child in self.launched:
+            if child not in running:
+                child.let_go()
+            child.close()
         self.launched = []
 
     def do_tell(self, command: TypedCommand) -> str:
@@ -177,8 +177,8 @@ class TuiState:
     do_discard = do_accept
 
     def do_retry(self, command: TypedCommand) -> str:
-        shown = self.run
-        work = next((run for run in self.runs if run.id == (shown.facts.work or shown.id)), shown)
+        run = self.run
+        work = next((run for run in self.runs if run.id == (run.facts.work or run.id)), run)
         key, _, note = command.text.partition(" ")
         then = "" if work.is_alive else "; r resumes the backlog"
         self.launch_command(work, ("work", "retry", key, note), f"{key} is retried{then}")
@@ -194,7 +194,7 @@ class TuiState:
 
     def do_cancel_ralph(self, command: TypedCommand) -> str:
         """End a run at once: one that is still starting, else the one shown."""
-        starting = [one for one in self.launched if not one.run]
+        starting = [child for child in self.launched if not child.run]
         if starting:
             starting[-1].request_stop(StopLevel.NOW)
             starting[-1].line = ""
@@ -216,23 +216,23 @@ class TuiState:
     @property
     def plan_words(self) -> str:
         """Describe in a few words what a goal would start."""
-        given = self.plan.given
-        said = [
+        options = self.plan.given
+        words = [
             str(self.plan),
-            f"model {given['model']}" if given.get("model") else "",
-            f"at most {money(given['max_cost'])}" if given.get("max_cost") else "",
-            "in a worktree" if given.get("worktree") else "",
-            "in a sandbox" if given.get("sandbox") else "",
-            "yolo" if given.get("yolo") else "",
+            f"model {options['model']}" if options.get("model") else "",
+            f"at most {money(options['max_cost'])}" if options.get("max_cost") else "",
+            "in a worktree" if options.get("worktree") else "",
+            "in a sandbox" if options.get("sandbox") else "",
+            "yolo" if options.get("yolo") else "",
         ]
-        return ", ".join(part for part in said if part)
+        return ", ".join(part for part in words if part)
 
     def _place_for_another(self) -> tuple[NextRun, str]:
         """Return the options of the next run. If this folder is busy, it gets a worktree and a note that says so."""
         place = self.plan.workspace
         alive = (run for run in self.runs if run.is_alive)
         busy = [nickname(run.id) for run in alive if run.facts.workspace == place and not run.facts.branch]
-        busy += ["another run" for one in self.launched if not one.run]
+        busy += ["another run" for child in self.launched if not child.run]
         if self.plan.given.get("worktree") or not busy:
             return self.plan, ""
         name = busy[0]
@@ -247,8 +247,8 @@ class TuiState:
         elif command.text == "default":
             self.plan = replace(self.plan, cap=None)
         cap = self.plan.cap
-        said = "not set" if cap is None else {0: "off", -1: "none"}.get(max(cap, -1), str(cap))
-        return f"cap: {said} · the next run: {self.plan if cap is None else cap_words(cap)}"
+        cap_text = "not set" if cap is None else {0: "off", -1: "none"}.get(max(cap, -1), str(cap))
+        return f"cap: {cap_text} · the next run: {self.plan if cap is None else cap_words(cap)}"
 
     def do_check(self, command: TypedCommand) -> str:
         if command.text == "off":
@@ -263,9 +263,9 @@ class TuiState:
         return f"agent: {self.plan.agent or 'as the settings say, or the first that is installed'}"
 
 
-def rank(run: Listed, known: Mapping[str, Listed]) -> tuple[bool, str, bool, bool, str]:
+def rank(run: Listed, by_id: Mapping[str, Listed]) -> tuple[bool, str, bool, bool, str]:
     """Return the sort key of a run: running before ended, newest first, a backlog above its tasks."""
-    work = known.get(run.facts.work, run)
+    work = by_id.get(run.facts.work, run)
     return work.is_alive or run.is_alive, work.id, run is work, run.is_alive, run.id
 
 
@@ -301,11 +301,11 @@ class ShownRun:
             return self.open(self._columns)
         news = self._feed.read()
         lines: list[str] = []
-        for one in news:
-            if one.is_recent:
-                lines += stream_lines(self._lines, one.event, one.entry.at)
+        for item in news:
+            if item.is_recent:
+                lines += stream_lines(self._lines, item.event, item.entry.at)
             else:
-                self.fold.add(one.event, one.entry.at)
+                self.fold.add(item.event, item.entry.at)
         return lines if news else None
 
     def close(self) -> None:
@@ -319,8 +319,8 @@ def stream_lines(lines: EventLines, event: Event, at: float) -> list[str]:
     if isinstance(event, TodoUpdated):
         lines.fold.add(event, at)
         return []
-    shown = lines(event, at)
+    rows = lines(event, at)
     if isinstance(event, RunFinished):
         outcome = lines.talk.rows(outcome_sentence(lines.fold.history), 0)
-        return [*shown, "", *(lines.style.paint(outcome_tone(event.exit_code), row) for row in outcome)]
-    return shown
+        return [*rows, "", *(lines.style.paint(outcome_tone(event.exit_code), row) for row in outcome)]
+    return rows

@@ -124,7 +124,11 @@ class Prompt(Input):
 
     async def on_key(self, event: events.Key) -> None:
         """Handle editing keys in the order they were pressed; textual would run bindings later, out of order."""
-        own = [one for one in self._bindings.key_to_bindings.get(event.key, []) if one.action.startswith(EDITING)]
+        own = [
+            binding
+            for binding in self._bindings.key_to_bindings.get(event.key, [])
+            if binding.action.startswith(EDITING)
+        ]
         if event.key == "enter":
             self._consume(event)
             if self.value and self.value not in self._history[-1:]:
@@ -132,9 +136,9 @@ class Prompt(Input):
             self._at = len(self._history)
             self.post_message(self.Sent(self.value))
             self.value = ""
-        elif event.key == "tab" and (found := completions(self.value)):
+        elif event.key == "tab" and (candidates := completions(self.value)):
             self._consume(event)
-            self.set_line(complete(self.value, found))
+            self.set_line(complete(self.value, candidates))
         elif own and not event.is_printable and self.check_action(own[0].action, ()):
             self._consume(event)
             await self.run_action(own[0].action)
@@ -245,27 +249,27 @@ class DiffScreen(TextScreen):
     def _load(self, number: int | None) -> None:
         """Load the diff in a thread, because git may be slow."""
         try:
-            found: Patch | UserError = patch_of(self._listed, number)
+            patch: Patch | UserError = patch_of(self._listed, number)
         except UserError as error:
-            found = error
-        self.app.call_later(self._show, found, get_current_worker())  # never blocks, even if the app is about to exit
+            patch = error
+        self.app.call_later(self._show, patch, get_current_worker())  # never blocks, even if the app is about to exit
 
-    def _show(self, found: Patch | UserError, worker: Worker[None]) -> None:
+    def _show(self, patch: Patch | UserError, worker: Worker[None]) -> None:
         if worker.is_cancelled or not self.is_mounted:  # superseded by a later key, or closed
             return
-        if isinstance(found, UserError):
-            self.show_text(found.message, [found.hint])
+        if isinstance(patch, UserError):
+            self.show_text(patch.message, [patch.hint])
             return
-        self._number, self._last = found.number, found.last
-        added, deleted = sum(file.added for file in found.files), sum(file.deleted for file in found.files)
-        what = f"iteration {found.number}" if found.number else f"iterations 1 to {found.last}"
-        size = f"{plural(len(found.files), 'file')} · +{added} -{deleted}"
+        self._number, self._last = patch.number, patch.last
+        added, deleted = sum(file.added for file in patch.files), sum(file.deleted for file in patch.files)
+        what = f"iteration {patch.number}" if patch.number else f"iterations 1 to {patch.last}"
+        size = f"{plural(len(patch.files), 'file')} · +{added} -{deleted}"
         lines, paint = [], self._style.paint
-        for file in found.files:
+        for file in patch.files:
             lines += ["", paint("title", file.path)]
             lines += [paint(PATCH_TONES.get(line[:1], "plain"), line) for line in file.lines]
-        if found.is_cut:
-            lines.append(paint("dim", f"… more: ralph diff {self._listed.id} {found.number or ''}"))
+        if patch.is_cut:
+            lines.append(paint("dim", f"… more: ralph diff {self._listed.id} {patch.number or ''}"))
         title = f"{nickname(self._listed.id)} · {what} · {size}"
         self.show_text(title, lines or [paint("dim", "no changes")])
 

@@ -110,17 +110,17 @@ class Access:
     def origin(self, headers: Headers) -> str:
         """Return the origin in the Host header. Any port is accepted, because a tunnel may end at any port."""
         hosts = headers.getlist("Host")
-        found = HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
-        scheme = self._schemes.get(found[1]) if found else None
-        if not found or not scheme:
+        match = HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
+        scheme = self._schemes.get(match[1]) if match else None
+        if not match or not scheme:
             raise RequestRefused(421, f"unknown Host header: use {self._address} or add --name")
-        return f"{scheme}://{found[0]}"
+        return f"{scheme}://{match[0]}"
 
     def enter(self, level: Level) -> tuple[str, BrowserSession]:
         """Start a session; return its secret, which is not stored, and the session."""
         token = secrets.token_urlsafe(32)
         session = BrowserSession(self.cap_level(level), time.time() + SESSION_LIFETIME)
-        self.sessions = {key: one for key, one in self.sessions.items() if one.until > time.time()}
+        self.sessions = {key: browser for key, browser in self.sessions.items() if browser.until > time.time()}
         self.sessions[hash_secret(token)] = session
         return token, session
 
@@ -132,9 +132,9 @@ class Access:
         for header in headers.getlist("Cookie"):
             for pair in header.split(";"):
                 name, _, token = pair.strip().partition("=")
-                found = self.sessions.get(hash_secret(token)) if name == COOKIE else None
-                if found and found.until > time.time():
-                    return hash_secret(token), BrowserSession(self.cap_level(found.level), found.until)
+                session = self.sessions.get(hash_secret(token)) if name == COOKIE else None
+                if session and session.until > time.time():
+                    return hash_secret(token), BrowserSession(self.cap_level(session.level), session.until)
         raise RequestRefused(401, "this browser has no access: open a link from `ralph serve --link`")
 
     def cap_level(self, level: Level) -> Level:

@@ -37,7 +37,9 @@ LEVEL_OF: Mapping[str, Level] = {
 def carry_out(name: str, run_id: str, form: FormFields, register: Register) -> tuple[str, str]:
     """Carry out an action; return the id of its run, "" if there is none, and a message."""
     if name == "dismissall":
-        ended = [one.run for one in register.survey(0.0).runs if one.present.needs_you and not one.run.is_alive]
+        ended = [
+            status.run for status in register.survey(0.0).runs if status.present.needs_you and not status.run.is_alive
+        ]
         for run in ended:
             control.dismiss(run)
         return "", f"{plural(len(ended), 'run')} dismissed"
@@ -101,9 +103,12 @@ def _rewind(run: Listed, number: str, register: Register) -> str:
     if not number.isascii() or not number.isdigit() or len(number) > 6:
         raise RequestRefused(400, "expected the number of an iteration")
     notes: list[str] = []
-    done = discard.rewind(run, int(number), notes.append, register.env)
-    messages = [f"{plural(done.files, 'file')} restored to iteration {number}", f"the files before are {done.kept_as}"]
-    messages += [f"not restored: {missed}" for missed in done.missed]
+    result = discard.rewind(run, int(number), notes.append, register.env)
+    messages = [
+        f"{plural(result.files, 'file')} restored to iteration {number}",
+        f"the files before are {result.kept_as}",
+    ]
+    messages += [f"not restored: {missed}" for missed in result.missed]
     return "; ".join((*messages, *notes))
 
 
@@ -112,11 +117,11 @@ def _retry(run: Listed, form: FormFields, register: Register) -> str:
     key, note = form.get("task", ""), one_line(form.get("text", ""), 4000)
     if not key:
         raise RequestRefused(400, "expected the key of a task")
-    said = _command(run, words_about(run, "work", "retry", key, note), register, f"{key} is retried")
+    message = _command(run, words_about(run, "work", "retry", key, note), register, f"{key} is retried")
     if run.is_alive:
-        return said
+        return message
     _start_resumed(run, (), register)
-    return f"{said}, {nickname(run.id)} resumed"
+    return f"{message}, {nickname(run.id)} resumed"
 
 
 def _command(run: Listed, words: list[str], register: Register, success: str) -> str:
@@ -160,9 +165,9 @@ def _start_resumed(run: Listed, options: Sequence[str], register: Register) -> N
 def _wait_for(look: Callable[[], T | None]) -> T | None:
     """Call `look` until it returns something; return None after `START_TIMEOUT`."""
     until = time.monotonic() + START_TIMEOUT
-    while (found := look()) is None and time.monotonic() < until:
+    while (result := look()) is None and time.monotonic() < until:
         time.sleep(POLL_INTERVAL)
-    return found
+    return result
 
 
 def _text(form: FormFields) -> str:

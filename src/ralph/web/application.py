@@ -138,7 +138,7 @@ class WebApp:
             raise RequestRefused(403, LINK_USED)
         token, session = self._access.enter(level)
         if self._remember:
-            sessions = {name: (str(one.level), one.until) for name, one in self._access.sessions.items()}
+            sessions = {name: (str(browser.level), browser.until) for name, browser in self._access.sessions.items()}
             self._folder.remember(Remembered(self._access.site, sessions))
         log(request, session.level, "enter")
         cookie = self._access.cookie(token, self._access.origin(request.headers))
@@ -146,9 +146,9 @@ class WebApp:
 
     def _page(self, visit: Visit) -> Response:
         for pattern, page in self._pages.items():
-            if found := re.fullmatch(pattern, visit.path):
+            if match := re.fullmatch(pattern, visit.path):
                 try:
-                    return page(visit, *found.groups())
+                    return page(visit, *match.groups())
                 except UserError as error:
                     raise RequestRefused(404, error.advice) from None
         raise RequestRefused(404, "not found")
@@ -178,7 +178,7 @@ class WebApp:
     def _iteration(self, visit: Visit, run: str, number: str) -> Response:
         listed = self._register.find(run)
         history = history_now(listed)
-        chapter = next((one for one in history.iterations if one.number == int(number)), None)
+        chapter = next((iteration for iteration in history.iterations if iteration.number == int(number)), None)
         if chapter is None:
             raise RequestRefused(404, f"this run has no iteration {number}")
         return iteration_page(listed, history, chapter, visit.frame)
@@ -205,11 +205,11 @@ class WebApp:
     def _act(self, visit: Visit) -> Response:
         """Carry out an action; answer with its result, or with the reason why it was refused."""
         request = visit.request
-        found = re.fullmatch(rf"{_RUN}/([a-z]+)|(dismissall)", visit.path)
-        name = (found[2] or found[3]) if found else ""
-        if not found or name not in actions.LEVEL_OF:
+        match = re.fullmatch(rf"{_RUN}/([a-z]+)|(dismissall)", visit.path)
+        name = (match[2] or match[3]) if match else ""
+        if not match or name not in actions.LEVEL_OF:
             raise RequestRefused(404, "not found")
-        run = found[1] or ""
+        run = match[1] or ""
         visit.require_level(actions.LEVEL_OF[name])
         try:
             run, message = actions.carry_out(name, run, visit.form, self._register)
@@ -255,10 +255,10 @@ def wants_text(request: Request) -> bool:
 
 def parse_fields(encoded: str) -> dict[str, str]:
     try:
-        found = parse_qs(encoded, keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        lists = parse_qs(encoded, keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
         raise RequestRefused(400, f"too many fields: at most {MAX_FIELDS}") from None
-    return {name: values[0] for name, values in found.items()}
+    return {name: values[0] for name, values in lists.items()}
 
 
 def parse_number(text: str | None) -> int:

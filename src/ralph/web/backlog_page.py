@@ -38,7 +38,7 @@ MAX_TASKS = 500
 
 def backlog_page(work: BacklogSeen, frame: Frame) -> HTMLResponse:
     parts = pieces(work, frame)
-    top = element("div.head", element("h1", short(work.seen.present.goal, 600)), _facts(work), parts["now"])
+    top = element("div.head", element("h1", short(work.status.present.goal, 600)), _facts(work), parts["now"])
     rest = (parts[name] for name in ("meters", "attention", "tasks"))
     main = element("main.one#main", top, *rest)
     return frame.page(
@@ -46,40 +46,40 @@ def backlog_page(work: BacklogSeen, frame: Frame) -> HTMLResponse:
         frame.bar(parts["state"]),
         main,
         parts["steer"],
-        live=f"?run={work.seen.run.id}",
+        live=f"?run={work.status.run.id}",
         class_="run-page work-page",
     )
 
 
 def pieces(work: BacklogSeen, frame: Frame) -> dict[str, Html]:
-    is_alive = work.seen.run.is_alive
+    is_alive = work.status.run.is_alive
     if not is_alive:
         work = replace(work, history=look_at_target(work.history))
     history = work.history
     now = element("p.doing.soft#now", prose(summary(history)))
     if is_alive:
         now = element("p.doing#now", mark("run"), totals(history.board))
-    shown = {
-        "title": page_title(title(work.seen)),
-        "state": state_piece(work.seen),
+    parts = {
+        "title": page_title(title(work.status)),
+        "state": state_piece(work.status),
         "now": now,
         "meters": _meters(work),
         "attention": _attention(work, frame),
         "tasks": _tasks(work, frame),
-        "steer": steer(work.seen, frame),
+        "steer": steer(work.status, frame),
     }
-    return or_empty(shown)
+    return or_empty(parts)
 
 
 def backlog_report_page(work: BacklogSeen, evidence: TaskEvidence, frame: Frame) -> HTMLResponse:
     main = element("main#main", report_body(look_at_target(work.history), evidence))
-    crumbs = frame.bar(element("a", "Back to the backlog", href=frame.run(work.seen.run.id)))
-    return frame.page(f"{title(work.seen)} report", crumbs, main, is_report=True)
+    crumbs = frame.bar(element("a", "Back to the backlog", href=frame.run(work.status.run.id)))
+    return frame.page(f"{title(work.status)} report", crumbs, main, is_report=True)
 
 
 def _facts(work: BacklogSeen) -> Html:
-    began, known = work.history.started, work.seen.run.facts
-    facts = [place_words(known.workspace)]
+    began, run_facts = work.history.started, work.status.run.facts
+    facts = [place_words(run_facts.workspace)]
     if began:
         facts.append(f"merges into {began.target}")
         if not _is_shared(work):
@@ -96,37 +96,37 @@ def _meters(work: BacklogSeen) -> Html:
     whole = len(states) - states.count("withdrawn")
     merged = states.count("merged")
     room = None if _is_shared(work) else board.slots
-    made = [
+    meters = [
         meter("Merged", merged, whole or None, tone="good" if merged == whole else ""),
         meter("Running", states.count("working"), room),
         cost_meter(board.spent if board.costs else None, board.max_cost),
-        time_meter(work.seen, history.started.max_time if history.started else None),
+        time_meter(work.status, history.started.max_time if history.started else None),
     ]
-    return element("dl.meters#meters", made)
+    return element("dl.meters#meters", meters)
 
 
 def _attention(work: BacklogSeen, frame: Frame) -> Html:
     """Return what needs a person, with the buttons that help."""
-    history, made = work.history, []
+    history, rows = work.history, []
     board = history.board
     if board.stuck:
-        made.append(element("li", element("span", "Merging is blocked: ", prose(short(board.stuck, 400)))))
+        rows.append(element("li", element("span", "Merging is blocked: ", prose(short(board.stuck, 400)))))
     for job, why in history.needing():
         text = element("span", element("b", job.task.key), " is parked: ", prose(why))
         look = element("a.btn", "Open its run", href=frame.run(job.run)) if _is_here(job, work) else None
         retry = element("code", retry_command(job))
         if frame.may_start:
-            action = frame.run(work.seen.run.id, "retry")
+            action = frame.run(work.status.run.id, "retry")
             retry = post_button(action, "Retry", "primary", hidden={"task": job.task.key})
-        made.append(element("li", text, element("span.acts", look, retry)))
-    if not work.seen.run.is_alive:
+        rows.append(element("li", text, element("span.acts", look, retry)))
+    if not work.status.run.is_alive:
         merge = merge_command(history)
         how = None if frame.may_start else element("code", merge)
         waits = element("span", "What is finished waits to be merged. ", how) if merge else None
-        buttons = ending_buttons(work.seen, frame, can_accept=bool(merge), can_discard=bool(merge))
+        buttons = ending_buttons(work.status, frame, can_accept=bool(merge), can_discard=bool(merge))
         if waits or buttons:
-            made.append(element("li", waits, element("span.acts", buttons) if buttons else None))
-    card = element("div.card.attention", element("h2", "What needs you"), element("ul", made)) if made else None
+            rows.append(element("li", waits, element("span.acts", buttons) if buttons else None))
+    card = element("div.card.attention", element("h2", "What needs you"), element("ul", rows)) if rows else None
     return element("div#attention", command_result(work.command), card)
 
 
@@ -135,7 +135,7 @@ def _tasks(work: BacklogSeen, frame: Frame) -> Html:
     states, jobs = work.history.states, work.history.board.jobs
     keys = sorted(jobs, key=lambda key: STATE_ORDER.index(states[key]))
     rows = [_task(jobs[key], states[key], work, frame) for key in keys[:MAX_TASKS]]
-    report = element("a", "Report", href=frame.run(work.seen.run.id, "report"))
+    report = element("a", "Report", href=frame.run(work.status.run.id, "report"))
     heading = element("h2", "Tasks", element("span.links", report))
     return element("section.card.tasks#tasks", heading, items(rows, len(keys) - MAX_TASKS))
 

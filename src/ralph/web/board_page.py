@@ -49,20 +49,22 @@ def pieces(survey: Survey, frame: Frame) -> dict[str, Html]:
 
     In "Needs you", questions come first, then paused runs, then failed ones.
     """
-    needing = [one for one in survey.runs if one.present.needs_you]
-    needing.sort(key=lambda one: (not one.mail.questions, not one.run.is_alive, -one.run.facts.changed))
-    others = [one for one in survey.runs if not one.present.needs_you]
+    needing = [status for status in survey.runs if status.present.needs_you]
+    needing.sort(key=lambda status: (not status.mail.questions, not status.run.is_alive, -status.run.facts.changed))
+    others = [status for status in survey.runs if not status.present.needs_you]
     tasks = [(work, key, state) for work in survey.works for key, state in work.history.states.items()]
 
     def task_cards(*states: str) -> list[Html]:
-        shown = ((work, key, state) for work, key, state in tasks if state in states)
-        return [task_card(work.seen.run.id, work.history.board.jobs[key], state, frame) for work, key, state in shown]
+        matching = ((work, key, state) for work, key, state in tasks if state in states)
+        return [
+            task_card(work.status.run.id, work.history.board.jobs[key], state, frame) for work, key, state in matching
+        ]
 
-    waiting = [*(card(one, frame) for one in needing), *task_cards("parked")]
+    waiting = [*(card(status, frame) for status in needing), *task_cards("parked")]
     queued = task_cards(*QUEUED)
-    running = [card(one, frame) for one in others if one.run.is_alive]
-    ended = [card(one, frame) for one in others if not one.run.is_alive]
-    has_several = sum(not one.run.is_alive for one in needing) > 1
+    running = [card(status, frame) for status in others if status.run.is_alive]
+    ended = [card(status, frame) for status in others if not status.run.is_alive]
+    has_several = sum(not status.run.is_alive for status in needing) > 1
     dismiss = post_button(f"{frame.base}dismissall", "Dismiss all") if has_several and frame.may_steer else None
     no_run = "No run is running." if survey.runs else "No runs yet: start one with `ralph loop` in a terminal."
     return {
@@ -102,88 +104,94 @@ def task_card(work: str, job: Job, state: str, frame: Frame) -> Html:
     first = element("p.first", task_badge(state), name, element("span.mono.soft.nick", nickname(work)))
     where = f"{frame.run(work)}#task-{quote(task.key)}"
     link = element("h3", element("a.cover", short(task.about, 220), href=where))
-    said = element("p.now", element("span.two-lines", prose(short(why, 200)))) if why else None
-    return element("li", first, link, said, class_="card one-run bad" if state == "parked" else "card one-run")
+    reason = element("p.now", element("span.two-lines", prose(short(why, 200)))) if why else None
+    return element("li", first, link, reason, class_="card one-run bad" if state == "parked" else "card one-run")
 
 
-def card(seen: RunSeen, frame: Frame) -> Html:
-    run, present = seen.run, seen.present
+def card(status: RunSeen, frame: Frame) -> Html:
+    run, present = status.run, status.present
     place = element("b", run.facts.backlog_task or place_name(present.workspace), title=place_words(present.workspace))
-    first = element("p.first", state_badge(seen), place, element("span.mono.soft.nick", nickname(run.id)))
+    first = element("p.first", state_badge(status), place, element("span.mono.soft.nick", nickname(run.id)))
     goal = element("h3", element("a.cover", short(present.goal, 220) or run.id, href=frame.run(run.id)))
-    asked = answer_forms(seen, frame, 1)
+    asked = answer_forms(status, frame, 1)
     tone, acts = "", []
     if present.needs_you:
         tone = "warn" if run.is_alive or state_of(present.state).tone == "good" else "bad"
     if present.needs_you and not run.is_alive:
-        acts = ending_buttons(seen, frame, can_accept=present.mergeable and present.state == "done")
-    now = element("p.now", activity(seen))
+        acts = ending_buttons(status, frame, can_accept=present.mergeable and present.state == "done")
+    now = element("p.now", activity(status))
     way = element("p.way", present.progress_sentence)
-    shown = [first, goal, way, _facts(seen), now, asked, element("div.acts", acts) if acts else None]
-    return element("li", *shown, class_=f"card one-run {tone}".strip())
+    parts = [first, goal, way, _facts(status), now, asked, element("div.acts", acts) if acts else None]
+    return element("li", *parts, class_=f"card one-run {tone}".strip())
 
 
-def ending_buttons(seen: RunSeen, frame: Frame, *, can_accept: bool, can_discard: bool = False) -> list[Html]:
+def ending_buttons(status: RunSeen, frame: Frame, *, can_accept: bool, can_discard: bool = False) -> list[Html]:
     """Return buttons to accept, discard or dismiss an ended run."""
-    run, made = seen.run.id, []
+    run, buttons = status.run.id, []
     if can_accept and frame.may_start:
-        made.append(post_button(frame.run(run, "accept"), "Accept", "primary"))
+        buttons.append(post_button(frame.run(run, "accept"), "Accept", "primary"))
     if can_discard and frame.may_start:
         confirm = post_button(frame.run(run, "discard"), "Throw its work away", "danger")
-        made.append(element("details.ask", element("summary.btn", "Discard…"), confirm, id=f"discard-{run}"))
-    if seen.present.needs_you and frame.may_steer:
-        made.append(post_button(frame.run(run, "dismiss"), "Dismiss"))
-    return made
+        buttons.append(element("details.ask", element("summary.btn", "Discard…"), confirm, id=f"discard-{run}"))
+    if status.present.needs_you and frame.may_steer:
+        buttons.append(post_button(frame.run(run, "dismiss"), "Dismiss"))
+    return buttons
 
 
-def state_badge(seen: RunSeen) -> Html:
-    present = seen.present
+def state_badge(status: RunSeen) -> Html:
+    present = status.present
     text = present.state if present.verified else "done (unverified)"
     is_pausing = present.pausing and present.state == "running"
     return badge(state_of(present.label).tone, "running, pausing" if is_pausing else text)
 
 
-def _facts(seen: RunSeen) -> Html:
-    run, present = seen.run, seen.present
+def _facts(status: RunSeen) -> Html:
+    run, present = status.run, status.present
     checks = None
     if present.check_counts:
         passed, count = present.check_counts
         checks = element("span", f"{passed}/{count} checks", class_="good-text" if passed == count else "bad-text")
     cost = "" if present.cost_usd is None else money(present.cost_usd)
     if run.is_alive:
-        return facts_line(checks, cost, clock(run.facts.began, seen.now, ""))
+        return facts_line(checks, cost, clock(run.facts.began, status.now, ""))
     changed = run.facts.changed
-    return facts_line(checks, cost, duration(run.facts.seconds), moment(changed, seen.now - changed) if changed else "")
+    return facts_line(
+        checks, cost, duration(run.facts.seconds), moment(changed, status.now - changed) if changed else ""
+    )
 
 
-def activity(seen: RunSeen) -> Html:
+def activity(status: RunSeen) -> Html:
     """Return what the run is doing or waiting for, or how it ended."""
-    present = seen.present
-    if not seen.run.is_alive:
+    present = status.present
+    if not status.run.is_alive:
         return element("span.two-lines", prose(short(why_ended(present) or present.doing or present.state, 400)))
     if present.until:
-        return element("span", f"{short(present.reason, 200)}, until {moment(present.until, present.until - seen.now)}")
-    held = {"asking": "Waiting for your answer.", "paused": "Paused until you resume it."}.get(present.state)
-    if held:
-        return element("span", held)
+        return element(
+            "span", f"{short(present.reason, 200)}, until {moment(present.until, present.until - status.now)}"
+        )
+    sentence = {"asking": "Waiting for your answer.", "paused": "Paused until you resume it."}.get(present.state)
+    if sentence:
+        return element("span", sentence)
     doing = element("code.cut", shorten_paths(short(present.doing or "running", 300), present.workspace))
-    return joined(doing, clock(present.since, seen.now) if present.since else None)
+    return joined(doing, clock(present.since, status.now) if present.since else None)
 
 
-def answer_forms(seen: RunSeen, frame: Frame, limit: int) -> list[Html]:
+def answer_forms(status: RunSeen, frame: Frame, limit: int) -> list[Html]:
     """Return a form for each open question. A reader who may not steer sees only the question."""
-    made, name = [], nickname(seen.run.id)
-    for question in seen.mail.questions[:limit]:
+    forms, name = [], nickname(status.run.id)
+    for question in status.mail.questions[:limit]:
         text = (element("b", "Question: "), prose(one_line(question.text, 2000)))
         if not frame.may_steer:
-            made.append(element("p", text))
+            forms.append(element("p", text))
             continue
         skip = button("Continue without an answer", name="skip", value="1", formnovalidate=True)
         box = text_area(f"Answer {name}", f"answer-{question.id}", 2, required=True, placeholder=f"Answer {name}…")
-        acts = element("p.acts", button("Answer", "primary"), skip if seen.run.state == "asking" else None)
+        acts = element("p.acts", button("Answer", "primary"), skip if status.run.state == "asking" else None)
         inside = (element("p.question", text), box, acts)
-        made.append(form(frame.run(seen.run.id, "answer"), *inside, class_="answer", hidden={"question": question.id}))
-    return made
+        forms.append(
+            form(frame.run(status.run.id, "answer"), *inside, class_="answer", hidden={"question": question.id})
+        )
+    return forms
 
 
 def enter_page(frame: Frame, key: str, level: Level) -> HTMLResponse:

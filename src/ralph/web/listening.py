@@ -146,10 +146,10 @@ def host_names(options: ServeOptions) -> dict[str, str]:
 
 def _parse_host(text: str) -> str:
     """Return a host as it appears in a Host header, without its port."""
-    found = HOST.fullmatch(text.lower())
-    if not found:
+    match = HOST.fullmatch(text.lower())
+    if not match:
         raise UserError(f"--name expects a host name, got {text!r}", "ralph serve --name devbox.example.net")
-    return found[1]
+    return match[1]
 
 
 def _address(listener: socket.socket) -> str:
@@ -178,10 +178,10 @@ def _print_link(options: ServeOptions, folder: ServerFolder, out: TextIO) -> Non
 
 
 def _print_qr_code(link: str, out: TextIO) -> None:
-    drawn = io.StringIO()
-    segno.make(link, error="l", micro=False).terminal(drawn, border=2, compact=True)
+    code = io.StringIO()
+    segno.make(link, error="l", micro=False).terminal(code, border=2, compact=True)
     is_colored = out.isatty() and not os.environ.get("NO_COLOR")
-    for line in drawn.getvalue().splitlines():
+    for line in code.getvalue().splitlines():
         print(f"\x1b[97;40m{line}\x1b[0m" if is_colored else line, file=out, flush=True)
 
 
@@ -204,16 +204,16 @@ def another_link(level: str, bind: str, port: int | None, env: Mapping[str, str]
 
 
 def _find_server(bind: str, port: int | None, env: Mapping[str, str]) -> tuple[ServerFolder, RunningServer]:
-    found = running_servers(env)
+    servers = running_servers(env)
     if port is not None:
         name = f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"
-        found = {name: found[name]} if name in found else {}
-    if not found:
+        servers = {name: servers[name]} if name in servers else {}
+    if not servers:
         where = f" on {port}" if port is not None else ""
         raise UserError(f"no web UI is running{where}", "start one: ralph serve")
-    if len(found) > 1:
-        raise UserError(f"several web UIs are running: {', '.join(found)}", "choose one with --port")
-    name, server = next(iter(found.items()))
+    if len(servers) > 1:
+        raise UserError(f"several web UIs are running: {', '.join(servers)}", "choose one with --port")
+    name, server = next(iter(servers.items()))
     return ServerFolder(name, env), server
 
 

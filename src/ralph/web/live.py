@@ -83,10 +83,10 @@ class Topic:
         now = time.monotonic()
         if now < self._next_look:
             return
-        known, render = self._look()
-        if known != self._known:  # not only time has passed
+        state, render = self._look()
+        if state != self._known:  # not only time has passed
             before, self._parts = self._parts, {}
-            self._known, self._version = known, self._version + 1
+            self._known, self._version = state, self._version + 1
             for name, html in render().items():
                 old = before.get(name)
                 self._parts[name] = old if old and old[0] == html else (html, self._version)
@@ -98,14 +98,14 @@ class Topic:
         if self._run is None:
             return register.survey(0.0), lambda: board_page.pieces(register.survey(time.time()), frame)
         run = register.find(self._run.id)
-        seen, result = look_at(run, 0.0), register.command_result(run.id)
+        status, result = look_at(run, 0.0), register.command_result(run.id)
         if watched is None:
-            work = register.work(seen), result
+            work = register.work(status), result
             return work, lambda: backlog_page.pieces(register.work(look_at(run, time.time())), frame)
         watched.run = run
         watched.load_files(FILES_TIMEOUT)
-        known = seen, result, watched.stream.seq, watched.history().files
-        return known, lambda: run_page.pieces(register.view(watched), frame)
+        state = status, result, watched.stream.seq, watched.history().files
+        return state, lambda: run_page.pieces(register.view(watched), frame)
 
     def close(self) -> None:
         with self._lock:
@@ -159,12 +159,14 @@ class Hub:
         """Return a new stream. If the browser has too many, its oldest one ends."""
         if len(self._streams) >= MAX_STREAMS:
             raise RequestRefused(503, f"too many viewers: at most {MAX_STREAMS}")
-        own = [one for one in self._streams if one.browser == browser]
-        for one in own[: max(len(own) - STREAMS_PER_BROWSER + 1, 0)]:
-            one.is_ended = True
-            self.leave(one)
+        own = [other for other in self._streams if other.browser == browser]
+        for oldest in own[: max(len(own) - STREAMS_PER_BROWSER + 1, 0)]:
+            oldest.is_ended = True
+            self.leave(oldest)
         topic = Topic(frame, run, self._register)
-        shared = (one.topic for one in self._streams if one.topic.page == topic.page and not one.topic.is_broken)
+        shared = (
+            other.topic for other in self._streams if other.topic.page == topic.page and not other.topic.is_broken
+        )
         stream = EventStream(self, next(shared, topic), after, browser)
         self._streams.append(stream)
         return stream
@@ -173,7 +175,7 @@ class Hub:
         """Remove a stream that ends. Its topic is closed after its last stream, in a thread because it may be read."""
         if stream in self._streams:
             self._streams.remove(stream)
-            if all(one.topic is not stream.topic for one in self._streams):
+            if all(other.topic is not stream.topic for other in self._streams):
                 threading.Thread(target=stream.topic.close, daemon=True).start()
 
 

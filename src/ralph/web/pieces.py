@@ -66,9 +66,11 @@ class Frame(Struct, frozen=True):
             element("script", src=f"{base}a/page.js", defer=True),
         )
         skip = element("a.skip", "Skip to content", href="#main")
-        said = element("div#said", role="status", aria_live="polite")
+        announcement = element("div#said", role="status", aria_live="polite")
         stream = {} if live is None else {"data_live": f"{base}events{live}", "data_at": str(at)}
-        whole = element("body", skip, *body, said, data_now=f"{time.time():.0f}", class_=class_ or None, **stream)
+        whole = element(
+            "body", skip, *body, announcement, data_now=f"{time.time():.0f}", class_=class_ or None, **stream
+        )
         html = f"<!doctype html>\n{element('html', head, whole, lang='en')}\n"
         return HTMLResponse(html.encode("utf-8", "replace"), status)
 
@@ -97,8 +99,8 @@ def task_badge(state: str) -> Html:
 
 
 def mark(tone: str) -> Html:
-    sign, said = {"good": ("✓", "passed"), "bad": ("✗", "failed"), "run": ("●", "running")}[tone]
-    return element("span", sign, class_=f"mark {tone}", role="img", aria_label=said)
+    sign, label = {"good": ("✓", "passed"), "bad": ("✗", "failed"), "run": ("●", "running")}[tone]
+    return element("span", sign, class_=f"mark {tone}", role="img", aria_label=label)
 
 
 def icon(name: str) -> Html:
@@ -138,9 +140,9 @@ def facts_line(*facts: str | Html | None) -> Html:
     return element("p.facts.soft", spans)
 
 
-def items(made: Sequence[Html], left: int = 0) -> Html:
+def items(rows: Sequence[Html], more: int = 0) -> Html:
     """Return a list; if it is too long, its last line says how many entries are left out."""
-    return element("ul", made, element("li.soft", f"and {left} more") if left > 0 else None, role="list")
+    return element("ul", rows, element("li.soft", f"and {more} more") if more > 0 else None, role="list")
 
 
 def shorten_paths(text: str, workspace: str) -> str:
@@ -193,9 +195,9 @@ class RecentPieces:
             self._kept.append(piece)
             self._bytes += len(html)
             while len(self._kept) > MAX_PIECES or self._bytes > MAX_BYTES:
-                gone = self._kept.popleft()
-                self._bytes -= len(gone.html)
-                self.begin = max(self.begin, gone.seq)
+                oldest = self._kept.popleft()
+                self._bytes -= len(oldest.html)
+                self.begin = max(self.begin, oldest.seq)
 
     def since(self, after: int) -> str:
         """Return the pieces that changed after event number `after`."""
@@ -218,9 +220,9 @@ class RecentPieces:
                 time_ = element("time", time.strftime("%H:%M", at), title=time.strftime("%Y-%m-%d %H:%M:%S", at))
                 return element("h3.iteration", f"Iteration {event.iteration}{of}", time_, id=name)
             case e.ToolStarted():
-                given = element("code", shorten_paths(short(event.input, 300), self._workspace))
+                argument = element("code", shorten_paths(short(event.input, 300), self._workspace))
                 since = element("span.soft", "", data_since=f"{entry.at:.0f}")
-                return element("div.tool", mark("run"), element("b", short(event.name, 60)), given, since, id=name)
+                return element("div.tool", mark("run"), element("b", short(event.name, 60)), argument, since, id=name)
             case e.ToolFinished():
                 return self._finish_call(event, entry)
         return _render_single(event, name)
@@ -230,8 +232,8 @@ class RecentPieces:
         if event.id not in self._calls:
             return _tool(f"e{entry.seq}", event, event.name, "", 0.0)
         piece, call, began = self._calls.pop(event.id)
-        given = shorten_paths(short(call.input, 300), self._workspace)
-        html = _tool(piece.id, event, call.name or event.name, given, entry.at - began)
+        argument = shorten_paths(short(call.input, 300), self._workspace)
+        html = _tool(piece.id, event, call.name or event.name, argument, entry.at - began)
         self._bytes += len(html) - len(piece.html)
         piece.html, piece.seq = html, entry.seq
         return None
@@ -252,8 +254,8 @@ def _render_single(event: e.Event, name: str) -> Html | None:
         case e.ExamFinished():
             return result_row(event.passed, f"exam {short(event.name, 120)}", id_=name)
         case e.ClaimRejected():
-            said, why = element("code", short(event.claim, 80)), sentence_case(short(event.reason, 500))
-            text = (element("b", "Claim refused. "), "The agent said ", said, ". ", prose(why))
+            claim, why = element("code", short(event.claim, 80)), sentence_case(short(event.reason, 500))
+            text = (element("b", "Claim refused. "), "The agent said ", claim, ". ", prose(why))
             return element("div.refused", text, id=name)
         case e.Waiting():
             for_how_long = f" until {moment(event.until, 0)}" if event.until else f" {duration(event.seconds)}"
@@ -284,12 +286,12 @@ def _row(text: str, name: str) -> Html:
     return element("p.row.soft", text, id=name)
 
 
-def _tool(name: str, ended: e.ToolFinished, tool: str, given: str, took: float) -> Html:
+def _tool(name: str, ended: e.ToolFinished, tool: str, argument: str, took: float) -> Html:
     size = plural(ended.lines, "line") if ended.chars else "no output"
     note = f"{duration(took)} · {size}" if took >= 2 else size
-    left = ended.lines - ended.output.count("\n") - 1
-    more = f"{plural(left, 'more line')} in the log" if left > 0 else ""
-    code = element("code", given)
+    unseen = ended.lines - ended.output.count("\n") - 1
+    more = f"{plural(unseen, 'more line')} in the log" if unseen > 0 else ""
+    code = element("code", argument)
     return result_row(ended.ok, short(tool, 60), note, output=ended.output, code=code, more=more, id_=name)
 
 
@@ -309,6 +311,6 @@ def result_row(
     top = [sign, element("b", title), code, element("span.soft", note) if note else None]
     if not output.strip():
         return element("div.tool", top, id=id_)
-    shown = element("pre", clean(head(output.strip("\n"), _MAX_TEXT, "\n…")), tabindex="0")
+    text = element("pre", clean(head(output.strip("\n"), _MAX_TEXT, "\n…")), tabindex="0")
     rest = element("p.soft", more) if more else None
-    return element("details.tool", element("summary", top), shown, rest, open=is_open, id=id_)
+    return element("details.tool", element("summary", top), text, rest, open=is_open, id=id_)

@@ -55,11 +55,11 @@ _MORE = {
 
 
 def run_page(view: View, frame: Frame) -> HTMLResponse:
-    seen, history = view.seen, view.history
+    status, history = view.status, view.history
     parts = pieces(view, frame)
-    goal = element("h1", short(history.goal or seen.present.goal, 600))
+    goal = element("h1", short(history.goal or status.present.goal, 600))
     stream = element("div#stream", view.stream, role="log", aria_live="off")
-    latest = element("section", element("h2.hidden", "Now" if seen.run.is_alive else "Last iteration"), stream)
+    latest = element("section", element("h2.hidden", "Now" if status.run.is_alive else "Last iteration"), stream)
     main = element(
         "main.one#main",
         element("div.head", goal, _facts(view), parts["now"]),
@@ -75,40 +75,40 @@ def run_page(view: View, frame: Frame) -> HTMLResponse:
         frame.bar(parts["state"]),
         main,
         parts["steer"],
-        live=f"?run={seen.run.id}",
+        live=f"?run={status.run.id}",
         at=view.seq,
         class_="run-page",
     )
 
 
-def title(seen: RunSeen) -> str:
-    return f"{nickname(seen.run.id)} {seen.present.state} · {short(seen.present.goal, 60)}"
+def title(status: RunSeen) -> str:
+    return f"{nickname(status.run.id)} {status.present.state} · {short(status.present.goal, 60)}"
 
 
 def pieces(view: View, frame: Frame) -> dict[str, Html]:
     """Return the parts of the page that can change, by id: at the end the finished iterations, oldest first. The script
     puts a new one on top.
     """
-    seen, history = view.seen, view.history
+    status, history = view.status, view.history
     stairs, proof = tables.staircase(history), tables.proof(history)
-    exams = load_exam_outputs(seen.run.id) if frame.may_steer else ()
-    shown = {
-        "title": page_title(title(seen)),
-        "state": state_piece(seen),
-        "now": element("p.doing#now", activity(seen)),
+    exams = load_exam_outputs(status.run.id) if frame.may_steer else ()
+    parts = {
+        "title": page_title(title(status)),
+        "state": state_piece(status),
+        "now": element("p.doing#now", activity(status)),
         "attention": _attention(view, frame),
         "number": stairs
         and element("section#number", element("h2", "The number"), stairs, tables.iterations(history, "i")),
         "proof": proof and element("section.card#proof", element("h2", "Proof"), proof),
         "exams": tables.exams(exams),
-        "steer": steer(seen, frame),
+        "steer": steer(status, frame),
         "todo": _todo(view),
         "meters": _meters(view),
         "score": _score(history),
         "files": _files(view, frame),
     }
     whole = history.whole[-MAX_CHAPTERS:]
-    return or_empty(shown) | {f"i{one.number}": _chapter(one, view, frame) for one in whole}
+    return or_empty(parts) | {f"i{iteration.number}": _chapter(iteration, view, frame) for iteration in whole}
 
 
 def or_empty(parts: Mapping[str, Html | None]) -> dict[str, Html]:
@@ -116,30 +116,30 @@ def or_empty(parts: Mapping[str, Html | None]) -> dict[str, Html]:
     return {name: part or element(f"div#{name}") for name, part in parts.items()}
 
 
-def state_piece(seen: RunSeen) -> Html:
-    return element("span.crumbs#state", state_badge(seen), element("span.mono.soft", nickname(seen.run.id)))
+def state_piece(status: RunSeen) -> Html:
+    return element("span.crumbs#state", state_badge(status), element("span.mono.soft", nickname(status.run.id)))
 
 
 def _facts(view: View) -> Html:
-    history, known = view.history, view.seen.run.facts
-    done = done_when(history.claims, len(history.check_names))
+    history, facts = view.history, view.status.run.facts
+    condition = done_when(history.claims, len(history.check_names))
     return facts_line(
-        place_words(known.workspace),
-        " ".join((known.agent, *known.rights)),
-        f"branch {known.branch}" if known.branch else "",
-        f"done when {done}" if done else "",
+        place_words(facts.workspace),
+        " ".join((facts.agent, *facts.rights)),
+        f"branch {facts.branch}" if facts.branch else "",
+        f"done when {condition}" if condition else "",
     )
 
 
 def _meters(view: View) -> Html:
-    seen = view.seen
-    present, limits = seen.present, limits_of(seen.run)
-    made = [meter("Iteration", *present.counts)]
+    status = view.status
+    present, limits = status.present, limits_of(status.run)
+    meters = [meter("Iteration", *present.counts)]
     if present.check_counts:
         passed, count = present.check_counts
-        made.append(meter("Checks", passed, count, tone="good" if passed == count else "bad"))
-    made += [cost_meter(present.cost_usd, limits.max_cost), time_meter(seen, limits.max_time)]
-    return element("dl.meters#meters", made)
+        meters.append(meter("Checks", passed, count, tone="good" if passed == count else "bad"))
+    meters += [cost_meter(present.cost_usd, limits.max_cost), time_meter(status, limits.max_time)]
+    return element("dl.meters#meters", meters)
 
 
 def cost_meter(cost: float | None, cap: float | None) -> Html:
@@ -147,11 +147,11 @@ def cost_meter(cost: float | None, cap: float | None) -> Html:
     return meter("Cost", cost or 0.0, cap, text=text, cap_text=money(cap or 0).removesuffix(".00"))
 
 
-def time_meter(seen: RunSeen, cap: float | None) -> Html:
-    taken = seen.present.lasted_s
-    roughly = duration(round(taken) if taken < 600 else round(taken / 60) * 60)
-    text = element("span", roughly, data_since=f"{seen.run.facts.began:.0f}" if seen.run.is_alive else None)
-    return meter("Time", taken, cap, text=text, cap_text=duration(cap or 0))
+def time_meter(status: RunSeen, cap: float | None) -> Html:
+    seconds = status.present.lasted_s
+    roughly = duration(round(seconds) if seconds < 600 else round(seconds / 60) * 60)
+    text = element("span", roughly, data_since=f"{status.run.facts.began:.0f}" if status.run.is_alive else None)
+    return meter("Time", seconds, cap, text=text, cap_text=duration(cap or 0))
 
 
 def meter(name: str, now: float, cap: float | None, *, text: object = None, cap_text: str = "", tone: str = "") -> Html:
@@ -166,13 +166,13 @@ def meter(name: str, now: float, cap: float | None, *, text: object = None, cap_
 
 def _attention(view: View, frame: Frame) -> Html:
     """Return what needs a person, with the buttons that help."""
-    seen = view.seen
-    made: list[object] = [element("div.card.attention", asked) for asked in answer_forms(seen, frame, 5)]
-    if seen.run.is_alive:
-        if notes := seen.present.notes:
-            made.append(element("p.soft", f"{plural(notes, 'note')} for the next prompt"))
+    status = view.status
+    cards: list[object] = [element("div.card.attention", asked) for asked in answer_forms(status, frame, 5)]
+    if status.run.is_alive:
+        if notes := status.present.notes:
+            cards.append(element("p.soft", f"{plural(notes, 'note')} for the next prompt"))
     else:
-        made.append(command_result(view.command))
+        cards.append(command_result(view.command))
         open_needs = [need for need in needs(view.history) if need.kind != "question" or not frame.may_steer]
         rows = []
         for need in open_needs:
@@ -180,14 +180,14 @@ def _attention(view: View, frame: Frame) -> Html:
             text = element("span", prose(need.text))
             rows.append(element("li", text, element("span.acts", acts) if acts else None))
         has_accept = any(action.verb == "accept" for need in open_needs for action in need.actions)
-        mergeable = seen.present.mergeable
-        buttons = ending_buttons(seen, frame, can_accept=mergeable and not has_accept, can_discard=mergeable)
+        mergeable = status.present.mergeable
+        buttons = ending_buttons(status, frame, can_accept=mergeable and not has_accept, can_discard=mergeable)
         if buttons:
             rows.append(element("li", element("span.acts", buttons)))
         if rows:
             heading = element("h2", "What needs you" if open_needs else "What you can do")
-            made.append(element("div.card.attention", heading, element("ul", rows)))
-    return element("div#attention", made)
+            cards.append(element("div.card.attention", heading, element("ul", rows)))
+    return element("div#attention", cards)
 
 
 def command_result(command: RunningCommand | None) -> Html | None:
@@ -220,16 +220,16 @@ def _action(action: Action, frame: Frame) -> Html:
 
 
 def _todo(view: View) -> Html | None:
-    todo = view.todo if view.seen.run.is_alive else ()
+    todo = view.todo if view.status.run.is_alive else ()
     if not todo:
         return None
     rows = []
-    for one in todo[:MAX_TODO]:
-        sign = element("span", {"done": "✓", "active": "▸"}.get(one.status, "○"), role="img", aria_label=one.status)
-        class_ = one.status if one.status in ("done", "active") else None
-        rows.append(element("li", sign, element("span", prose(short(one.text, 300))), class_=class_))
-    done = element("span.soft", f"{sum(one.status == 'done' for one in todo)} of {len(todo)}")
-    summary = element("summary", element("h2", "Todo"), done)
+    for item in todo[:MAX_TODO]:
+        sign = element("span", {"done": "✓", "active": "▸"}.get(item.status, "○"), role="img", aria_label=item.status)
+        class_ = item.status if item.status in ("done", "active") else None
+        rows.append(element("li", sign, element("span", prose(short(item.text, 300))), class_=class_))
+    progress = element("span.soft", f"{sum(item.status == 'done' for item in todo)} of {len(todo)}")
+    summary = element("summary", element("h2", "Todo"), progress)
     return element("details.card.todo#todo", summary, items(rows, len(todo) - MAX_TODO), open=True)
 
 
@@ -238,33 +238,33 @@ def _files(view: View, frame: Frame) -> Html | None:
     if not files:
         return None
     rows = []
-    for one in files[:MAX_FILES]:
-        path = element("code.cut", short(one.path, 200), title=one.path)
-        rows.append(element("li", path, element("span.number", tables.plus_minus(one.added, one.deleted))))
-    link = element("a", "Changes", href=frame.run(view.seen.run.id, "diff"), data_key="d")
-    tone = "" if view.seen.run.is_alive else ".ended"  # on a phone it is only shown for ended runs
+    for file in files[:MAX_FILES]:
+        path = element("code.cut", short(file.path, 200), title=file.path)
+        rows.append(element("li", path, element("span.number", tables.plus_minus(file.added, file.deleted))))
+    link = element("a", "Changes", href=frame.run(view.status.run.id, "diff"), data_key="d")
+    tone = "" if view.status.run.is_alive else ".ended"  # on a phone it is only shown for ended runs
     return element(f"section.card.files{tone}#files", element("h2", link), items(rows, len(files) - MAX_FILES))
 
 
-def steer(seen: RunSeen, frame: Frame) -> Html:
+def steer(status: RunSeen, frame: Frame) -> Html:
     """Return the controls at the bottom of the screen."""
-    tell, buttons = None, _steer_buttons(seen, frame)
+    tell, buttons = None, _steer_buttons(status, frame)
     if not frame.may_steer or not buttons:
         return element("footer#steer")
-    if not control.why_not_tell(seen.run):
+    if not control.why_not_tell(status.run):
         box = text_area("Write to the agent", "tell", required=True, placeholder="Write to the agent…", title="t")
-        tell = form(frame.run(seen.run.id, "tell"), box, button("Tell", "primary"), class_="tell")
+        tell = form(frame.run(status.run.id, "tell"), box, button("Tell", "primary"), class_="tell")
     return element("footer.steer#steer", tell, element("div.acts", buttons))
 
 
-def _steer_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
-    run = seen.run
+def _steer_buttons(status: RunSeen, frame: Frame) -> list[Html]:
+    run = status.run
     if not run.is_alive and control.why_not_resume(run):
         return []
-    held = not run.is_alive or seen.mail.is_paused or run.state == "paused"
-    sign, label = ("go", "Resume") if held else ("pause", "Pause")
-    shown = joined(icon(sign), element("span", label))
-    hold = form(frame.run(run.id, label.lower()), button(shown, data_key=label[0].lower(), title=label[0].lower()))
+    is_held = not run.is_alive or status.mail.is_paused or run.state == "paused"
+    sign, label = ("go", "Resume") if is_held else ("pause", "Pause")
+    content = joined(icon(sign), element("span", label))
+    hold = form(frame.run(run.id, label.lower()), button(content, data_key=label[0].lower(), title=label[0].lower()))
     if not run.is_alive:
         return [hold]
     summary = element("summary.btn", icon("stop"), element("span", "Stop"), data_key="s", title="s")
@@ -289,15 +289,17 @@ def _score(history: RunHistory) -> Html | None:
 
 def _chapters(view: View, parts: Mapping[str, Html], frame: Frame) -> Html:
     whole = view.history.whole
-    made = [parts[f"i{one.number}"] for one in reversed(whole[-MAX_CHAPTERS:])]
-    more = f"{plural(len(whole) - len(made), 'earlier iteration')}: see the report"
-    report = element("p", element("a", more, href=frame.run(view.seen.run.id, "report")))
-    is_cut = len(whole) > len(made)
-    return element("section", element("h2", "Iterations"), element("div#chapters", made), report if is_cut else None)
+    chapters = [parts[f"i{iteration.number}"] for iteration in reversed(whole[-MAX_CHAPTERS:])]
+    more = f"{plural(len(whole) - len(chapters), 'earlier iteration')}: see the report"
+    report = element("p", element("a", more, href=frame.run(view.status.run.id, "report")))
+    is_cut = len(whole) > len(chapters)
+    return element(
+        "section", element("h2", "Iterations"), element("div#chapters", chapters), report if is_cut else None
+    )
 
 
 def _chapter(chapter: PastIteration, view: View, frame: Frame) -> Html:
-    run, number = view.seen.run, chapter.number
+    run, number = view.status.run, chapter.number
     facts = [
         duration(chapter.seconds),
         cost(chapter.usage.cost_usd),
@@ -382,7 +384,7 @@ def diff_page(run: Listed, patch: Patch, frame: Frame) -> HTMLResponse:
 
 
 def _sums(files: Sequence[PatchedFile]) -> Html | str:
-    return tables.plus_minus(sum(one.added for one in files), sum(one.deleted for one in files))
+    return tables.plus_minus(sum(file.added for file in files), sum(file.deleted for file in files))
 
 
 def report_page(run: Listed, history: RunHistory, evidence: Mapping[int, Evidence], frame: Frame) -> HTMLResponse:

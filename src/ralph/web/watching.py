@@ -62,7 +62,7 @@ def limits_of(run: Listed) -> RunLimits:
 class BacklogSeen(Struct, frozen=True, kw_only=True):
     """A backlog at one moment. `loops` are the summaries of the runs of its running tasks, by task key."""
 
-    seen: RunSeen
+    status: RunSeen
     history: BacklogHistory
     loops: Mapping[str, RunSummary]
     command: "RunningCommand | None" = None
@@ -102,33 +102,35 @@ class Register:
 
     def runs(self) -> list[Listed]:
         """Return all runs, running ones first, then the newest. Runs started by an agent are left out."""
-        known = [run for run in runs(self.env) if not run.is_child]
-        return sorted(known, key=lambda run: (run.is_alive, run.id), reverse=True)
+        listed = [run for run in runs(self.env) if not run.is_child]
+        return sorted(listed, key=lambda run: (run.is_alive, run.id), reverse=True)
 
     def find(self, run_id: str) -> Listed:
         """Return the run with this id. Raise `RequestRefused` if there is none."""
-        found = run_with_id(run_id, self.env)
-        if found is None or found.is_child:
+        run = run_with_id(run_id, self.env)
+        if run is None or run.is_child:
             raise RequestRefused(404, "run not found: it may have been removed")
-        return found
+        return run
 
     def survey(self, now: float) -> Survey:
         """Return everything on the board. The ended runs of a backlog are only on the page of the backlog."""
         listed = self.runs()
         works = {run.id for run in listed if run.by_kind(False, True)}
-        shown = [run for run in listed if run.is_alive or run.facts.work not in works][:MAX_RUNS]
+        visible = [run for run in listed if run.is_alive or run.facts.work not in works][:MAX_RUNS]
         successes = latest_successes(listed)
-        seen = [look_at(run, now, successes) for run in shown]
-        return Survey(seen, [self.work(one) for one in seen if one.run.id in works and one.run.is_alive])
+        statuses = [look_at(run, now, successes) for run in visible]
+        return Survey(
+            statuses, [self.work(status) for status in statuses if status.run.id in works and status.run.is_alive]
+        )
 
-    def work(self, seen: RunSeen) -> BacklogSeen:
+    def work(self, status: RunSeen) -> BacklogSeen:
         """Return a backlog, without what git says about its target."""
-        run = seen.run
+        run = status.run
         history = fold_backlog(run.id, read_entries(run.folder.journal))
         around = os.path.dirname(run.place)
         loops = {job.task.key: read_summary(f"{around}/{job.run}") for job in history.board.of("working") if job.run}
         return BacklogSeen(
-            seen=seen,
+            status=status,
             history=replace(history, state=run.state),
             loops={key: facts for key, facts in loops.items() if facts},
             command=self.commands.get(run.id),
@@ -138,7 +140,7 @@ class Register:
         """Return the content of a run's page."""
         history = watched.history()
         return View(
-            seen=look_at(watched.run, time.time()),
+            status=look_at(watched.run, time.time()),
             history=replace(history, now=facts_now(watched.run, history)) if history.outcome else history,
             todo=watched.todo,
             stream=watched.stream.latest(),
@@ -185,12 +187,12 @@ class WatchedRun:
         self._read(news)
 
     def _read(self, news: Sequence[News]) -> None:
-        for one in news:
-            self._fold.add(one.event, one.entry.at)
-            if one.is_recent:
+        for item in news:
+            self._fold.add(item.event, item.entry.at)
+            if item.is_recent:
                 if not self.stream.seq:
-                    self.stream.begin = one.entry.seq - 1
-                self.stream.add(one.entry, one.event)
+                    self.stream.begin = item.entry.seq - 1
+                self.stream.add(item.entry, item.event)
 
     def load_files(self, timeout: float) -> None:
         """Ask git which files changed, after another iteration; git may hang, so wait at most `timeout` seconds."""
@@ -209,7 +211,7 @@ class WatchedRun:
 class View(Struct, frozen=True, kw_only=True):
     """The content of a run's page. `seq` is the number of the run's last event."""
 
-    seen: RunSeen
+    status: RunSeen
     history: RunHistory
     todo: tuple[TodoItem, ...]
     stream: Sequence[Html]

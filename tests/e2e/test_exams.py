@@ -164,6 +164,14 @@ def test_in_a_sandbox_the_tested_code_cannot_save_the_exam(
     assert "could read" not in ended.err + ended.out
 
 
+def test_the_copy_of_an_exam_is_set_up_in_its_own_sandbox(
+    ralph: Callable[..., Any], agent: Callable[[str], str], repository: Path, exam: Any, bubblewrap: str
+) -> None:
+    words = ("--sandbox", "--worktree", "--setup", "pwd > made", "--exam", exam("test -s made"))
+    done = loop(ralph, agent(HONEST), *words)
+    assert done.code == 0, done.err
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [

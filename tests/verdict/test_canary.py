@@ -75,6 +75,32 @@ def test_one_check_that_tests_the_copy_is_enough(loop: Start) -> None:
     assert "no check tests" not in done.last_line
 
 
+def test_the_setup_of_the_hint_is_asked_about_again(loop: Start) -> None:
+    check = "test ! -e installed || sh lib/app.sh"
+    assert "no check tests the copy" in loop(check).last_line
+    done = loop(check, "--setup", "touch installed")
+    assert PASSES not in done.err
+    assert "no check tests the copy" not in done.last_line
+
+
+def test_it_is_asked_only_when_all_checks_are_green_at_once(loop: Start, environment: dict[str, str]) -> None:
+    """A check that is red anyway is red in the broken copy, whatever it reads."""
+    turns = "if [ -e one ]; then touch two; else touch one; fi"
+    done = loop("test -e one", "--check", "test ! -e one || test -e two", "-m", "2", script=turns)
+    assert done.code == 0
+    assert set(answers(environment).values()) == {"untested"}
+    assert "no check tests the copy" in done.last_line
+
+
+def test_variables_lead_to_each_copy_of_a_run_at_its_own_path(loop: Start, environment: dict[str, str]) -> None:
+    """The broken copy, and that of an exam, have paths that differ from that of the run's worktree."""
+    exam = Path(environment["HOME"], "exam.sh")
+    exam.write_text('test "$LIBRARY" = "$PWD/lib"\n')
+    done = loop('sh "$LIBRARY/app.sh"', "--exam", f"sh {exam}", copies="plain")
+    assert done.code == 0, done.err
+    assert PASSES not in done.err
+
+
 def test_without_anything_that_leads_to_the_users_tree_it_is_only_a_note(
     loop: Start, environment: dict[str, str]
 ) -> None:

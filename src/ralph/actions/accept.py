@@ -134,8 +134,8 @@ def _squash(run: Listed, request: RunRequest, copy: PreparedCopy, *, home: Git, 
     worktrees.pin_head(worktree, base)  # for the hook, the work is staged on top of the user's branch
     words = ("git", "hook", "run", "--ignore-missing", "pre-commit")
     # The variables that lead to a copy, so that the hook finds its dependencies like the checks.
-    leading = {name: value for name, value in context.env.items() if os.environ.get(name) != value}
-    env = {**user_environment(), **leading, MARK: context.folder.id}
+    changed = dict(context.env.items() - os.environ.items())
+    env = {**user_environment(), **changed, **context.leading, MARK: context.folder.id}
     command = Command(argv=words, env=env, cwd=worktree.path, term_delay=COMMIT_GRACE)
     process = context.process(context.sandboxed(command), timeout=TASK_TIMEOUT)
     output = process.capture(head=0, tail=OUTPUT_SHOWN, redact=context.redact)

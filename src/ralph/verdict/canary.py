@@ -69,6 +69,7 @@ class Project(Struct, frozen=True):
     copy: str
     checks: tuple[str, ...]
     env: Mapping[str, str]
+    setup: str = ""
 
     def kept_answer(self, mode: Mode) -> Answer | None:
         kept = load_json(self._path(mode), KeptAnswer)
@@ -87,7 +88,13 @@ class Project(Struct, frozen=True):
         return None
 
     def _path(self, mode: Mode) -> str:
-        facts = [self.main, mode, *self.checks, *(self.env.get(name, "") for name in ("PATH", "VIRTUAL_ENV"))]
+        facts = [
+            self.main,
+            mode,
+            self.setup,
+            *self.checks,
+            *(self.env.get(name, "") for name in ("PATH", "VIRTUAL_ENV")),
+        ]
         for name in _MANIFESTS:
             with suppress(OSError):
                 facts += [name, sha256(read_given(f"{self.main}/{name}")).hexdigest()]
@@ -123,7 +130,9 @@ class Canary:
 
     def hear(self, checks: Sequence[Check]) -> bool:
         """Note results of checks. Return whether these have to run again, because the copy is seen elsewhere now."""
-        self._green |= {check.name: check.duration for check in checks if check.passed}
+        for check in checks:
+            self._green.pop(check.name, None)  # red here, it would be red in the broken copy whatever it reads
+            self._green |= {check.name: check.duration} if check.passed else {}
         if self.answer or not self._commands.keys() <= self._green.keys():
             return False
         self.answer = self._ask(self.mode)

@@ -65,6 +65,8 @@ class Context(Struct, frozen=True, kw_only=True):
     deadline: Deadline
     tell: events.TellAll = lambda *happened: None
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    leading: Mapping[str, str] = {}
+    """Variables by which commands find the copy at `root` if it is at its own path. Those of a copy of it differ."""
     redact: Redactor = field(default_factory=lambda: Redactor(secret_values(os.environ)))
     tick: Callable[[], bool] | None = None
     clock: Clock = field(default_factory=Clock)
@@ -152,4 +154,5 @@ class Context(Struct, frozen=True, kw_only=True):
         own[KEPT_MARK] = "1" if self.settings.keep_children else ""
         if self.sandbox and not self.task:  # a sandboxed agent cannot write into the run's folder
             own[QUESTION_FILE_VARIABLE] = f"{self.root}/.ralph/{QUESTION_FILE}"
-        return {name: value for name, value in {**self.env, **own}.items() if name not in hidden}
+        env = {**self.env, **self.leading, **own}
+        return {name: value for name, value in env.items() if name not in hidden}

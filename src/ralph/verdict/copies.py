@@ -103,7 +103,7 @@ def enter_worktree(
     """
     settings, dependencies = context.settings, find_dependencies(worktree.repository)
     main, copy = os.path.realpath(worktree.repository.root), os.path.realpath(worktree.path)
-    project = Project(main, copy, tuple(check.command for check in settings.checks), context.env)
+    project = Project(main, copy, tuple(check.command for check in settings.checks), context.env, settings.setup)
     copy_generated(worktree.repository, worktree.git, dependencies)
     method = _find_method(worktree, dependencies, project, settings)
 
@@ -113,7 +113,7 @@ def enter_worktree(
 
     def open_broken(mode: Mode) -> AbstractContextManager[PreparedCopy]:
         inside = replace(settings, copies=mode, canary=False)
-        bare = replace(context, settings=inside, namespace=None, canary=None, sandbox=None, tell=lambda *event: None)
+        bare = replace(context, settings=inside, tell=lambda *event: None)
         return open_copy(bare, worktree.repository, current_commit(worktree), name="-canary")
 
     with ExitStack() as stack:
@@ -121,7 +121,7 @@ def enter_worktree(
         if isinstance(method, Obstacle):
             if settings.copies != "plain":
                 tell(Notice(f"the agent sees its copy at the copy's own path: {method.reason}; see {GUIDE}", "info"))
-            context = replace(context, env=at_own_path(context.env))
+            context = replace(context, leading=dict(at_own_path(context.env).items() - context.env.items()))
         else:
             kept = (str(context.folder.path), *((str(context.task),) if context.task else ()), *context.writable)
             namespace = Namespace(worktree, method, dependencies, kept)
@@ -231,6 +231,7 @@ def open_copy(
     with worktree_setup.check_out_copy(home, context.folder.id, commit, context.keeper, name) as worktree:
         root, env = Path(worktree.workspace), {**context.env, "PYTHONPYCACHEPREFIX": f"{worktree.path}/{CACHE}"}
         copy = replace(context, root=root, folder=folder, env=env, settings=settings, sandbox=None, task=None)
+        copy = replace(copy, leading={}, namespace=None, canary=None)  # those of the run's worktree
         fill_worktree(worktree, copy)
         copy = replace(copy, settings=replace(sealed, keep_children=False)) if sealed else copy
         with (

@@ -349,6 +349,21 @@ def test_a_task_branch_left_on_the_remote_is_removed_at_the_end(works: Works, tm
     assert works.git("for-each-ref", "--format=%(refname)", cwd=tmp_path / "origin.git") == "refs/heads/main"
 
 
+def test_a_backlog_of_an_earlier_version_is_resumed_with_its_setup(works: Works) -> None:
+    """There, `setup` belonged to `work` in the stored settings."""
+    works.todo(ONE)
+    works.script("exit 1")
+    works.work("--setup", "touch made", checks=("test -e made",))
+    (order,) = Path(works.env["HOME"], ".local/state/ralph/orders").glob("*/work.json")
+    stored = json.loads(order.read_text())
+    stored["settings"]["work"]["setup"] = stored["settings"].pop("setup")
+    order.write_text(json.dumps(stored))
+    works.script("echo COMPLETE")
+    works.run("work", "retry", "T1")
+    resumed = works.run("resume")
+    assert resumed.returncode == 0, resumed.stderr
+
+
 def test_a_protected_remote_branch_is_reported_and_resume_merges_later(works: Works, tmp_path: Path) -> None:
     works.git("init", "-q", "--bare", str(tmp_path / "origin.git"))
     works.git("remote", "add", "origin", str(tmp_path / "origin.git"))

@@ -21,7 +21,7 @@ from ralph.git.client import Git
 from ralph.git.merging import Reserved
 from ralph.git.remote import GitSettings, Remote
 from ralph.git.worktrees import Worktree, worktree_named
-from ralph.settings import Settings
+from ralph.settings import Settings, convert_stored
 from ralph.store.folder import RunFolder, backlog_order_folder, new_run_id, read_order
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import read_summary
@@ -137,7 +137,7 @@ def read(folder: RunFolder, name: str, kind: type[Known]) -> Known:
     path = f"{backlog_order_folder(folder.path)}/{name}"
     data = read_order(path, folder.id)
     try:
-        return msgspec.json.decode(data, type=kind)
+        return convert_stored(msgspec.json.decode(data), kind)
     except UNREADABLE as error:
         message = f"cannot parse {path}: {one_line(str(error))}"
         raise UserError(message, "was it written by another version of ralph?") from None
@@ -146,7 +146,7 @@ def read(folder: RunFolder, name: str, kind: type[Known]) -> Known:
 def decode_order(text: str) -> BacklogOrder:
     """Decode an order from a database."""
     try:
-        return msgspec.json.decode(text, type=BacklogOrder)
+        return convert_stored(msgspec.json.decode(text), BacklogOrder)
     except UNREADABLE as error:
         raise UserError(f"cannot parse its order: {one_line(str(error))}", "was it written by a newer ralph?") from None
 

@@ -10,7 +10,7 @@ from ralph.errors import UNREADABLE, UserError
 from ralph.files import decode_file, read_given, save_file
 from ralph.sandbox.discovery import resolve_paths
 from ralph.sandbox.mounts import is_inside
-from ralph.settings import Settings
+from ralph.settings import Settings, convert_stored
 from ralph.store.folder import order_folder, read_order
 
 REQUEST_FILE = "run.json"
@@ -104,6 +104,6 @@ def read(run_id: str) -> RunRequest:
     """Return the request of a run, or raise a UserError that says why there is none."""
     path = f"{order_folder(run_id, os.environ)}/{REQUEST_FILE}"
     try:
-        return msgspec.convert(loads(read_order(path, run_id)), RunRequest)
+        return convert_stored(loads(read_order(path, run_id)), RunRequest)
     except UNREADABLE as error:
         raise UserError(f"cannot parse {path}: {error}", "was it written by another version of ralph?") from None

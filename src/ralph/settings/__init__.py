@@ -2,6 +2,7 @@
 (`validate`)."""
 
 from ralph.settings.load import LoadedSettings as LoadedSettings
+from ralph.settings.load import convert_stored as convert_stored
 from ralph.settings.load import load as load
 from ralph.settings.load import override as override
 from ralph.settings.load import settings_files as settings_files

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +17,8 @@ from ralph.settings.presets import DEFAULT_PRESET, PRESETS
 from ralph.settings.read import Document, SettingsLayer, read_file
 from ralph.settings.schema import AgentChoice, CheckCommand, CustomAgent, ExamCommand, Protection, Settings
 from ralph.settings.validate import KeyPath, Problem, bare_type, field_types, find_problems, is_struct, metas_of
+
+Stored = TypeVar("Stored")
 
 ALIASES = {
     "guardrails": "checks",
@@ -92,6 +94,17 @@ def resolve(documents: list[Document]) -> Settings:
     in_sandbox = {"yolo": True} if isinstance(sandbox, dict) and sandbox.get("enabled") else {}
     for_request = {"worktree": True} if merged.get("pr", "off") != "off" else {}
     return msgspec.convert(merge(PRESETS[preset].defaults, in_sandbox, merged, for_request), Settings)
+
+
+def convert_stored(document: Any, kind: type[Stored]) -> Stored:
+    """Return what was stored together with settings, perhaps by an earlier version, where some keys had other places.
+    Raise a `msgspec.ValidationError` if it is malformed."""
+    settings = document.get("settings") if isinstance(document, dict) else None
+    if isinstance(settings, dict):
+        for (outer, inner), key in MOVED.items():
+            if isinstance(inside := settings.get(outer), dict) and inner in inside:
+                settings[key] = inside.pop(inner)
+    return msgspec.convert(document, kind)
 
 
 def merge(*documents: Mapping[str, Any]) -> Document:

@@ -140,9 +140,9 @@ class Connection:
             report({"type": "unknown", "method": message["method"]})
 
     def _learn(self, call: Table) -> Table:
-        known = self._calls.setdefault(str(call.get("toolCallId")), {})
-        known.update({name: value for name, value in call.items() if value not in (None, [], {}, "")})
-        return known
+        details = self._calls.setdefault(str(call.get("toolCallId")), {})
+        details.update({name: value for name, value in call.items() if value not in (None, [], {}, "")})
+        return details
 
     def _on_permission(self, number: object, params: Table) -> None:
         call = self._learn(wire.table(params, "toolCall"))
@@ -258,7 +258,9 @@ def choose_option(options: Sequence[Table], is_allowed: bool) -> str | None:
     Never choose "always": agents store that in the user's settings.
     """
     wanted = "allow_once" if is_allowed else "reject_once"
-    return next((str(one["optionId"]) for one in options if one.get("kind") == wanted and "optionId" in one), None)
+    return next(
+        (str(option["optionId"]) for option in options if option.get("kind") == wanted and "optionId" in option), None
+    )
 
 
 def choose_mode(session: Table, policy: PermissionPolicy) -> tuple[str, Table] | None:

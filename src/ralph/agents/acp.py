@@ -69,9 +69,9 @@ def start_words(agent: str) -> tuple[str, ...]:
         except ValueError as error:
             raise UserError(f"cannot parse {agent!r}: {error}", "quote the words as a shell would") from None
     near = get_close_matches(name, AGENTS, 1)
-    known = f"did you mean {PREFIX}{near[0]}?" if near else f"use one of: {', '.join(AGENTS)}."
+    advice = f"did you mean {PREFIX}{near[0]}?" if near else f"use one of: {', '.join(AGENTS)}."
     raise UserError(
-        f"unknown ACP agent: {name or 'no name'}", f'{known} A command works as well: --agent "acp: COMMAND"'
+        f"unknown ACP agent: {name or 'no name'}", f'{advice} A command works as well: --agent "acp: COMMAND"'
     )
 
 
@@ -82,8 +82,8 @@ def find_installed(path: str | None = None) -> list[str]:
 
 def install_hint(agent: str) -> str:
     """Return the command that installs the agent; "" for a command of the user."""
-    known = AGENTS.get(agent.removeprefix(PREFIX))
-    return known.install if known else ""
+    agent_data = AGENTS.get(agent.removeprefix(PREFIX))
+    return agent_data.install if agent_data else ""
 
 
 def invocation(request: TurnRequest) -> Invocation:
@@ -172,19 +172,19 @@ class _AcpReader(Reader):
 
     def update_tool_call(self, update: Table) -> Iterable[AgentEvent]:
         call = wire.text(update, "toolCallId")
-        known = self._calls.setdefault(call, {"is_open": False})
-        known.update({name: value for name, value in update.items() if value not in (None, [], {}, "")})
+        merged = self._calls.setdefault(call, {"is_open": False})
+        merged.update({name: value for name, value in update.items() if value not in (None, [], {}, "")})
         meta = wire.table(update, "_meta")
         for name in ("terminal_output", "terminal_output_delta"):
             self._outputs[call] = (self._outputs.get(call, "") + wire.text(wire.table(meta, name), "data"))[-100_000:]
         events = self._flush()
         status = wire.text(update, "status")
         is_over = status in ("completed", "failed")
-        says_what = wire.summary(known.get("rawInput"))  # opencode names the folder before the command
-        if not known["is_open"] and (says_what or is_over or status == "in_progress"):
-            events += self._start(call, known)
+        says_what = wire.summary(merged.get("rawInput"))  # opencode names the folder before the command
+        if not merged["is_open"] and (says_what or is_over or status == "in_progress"):
+            events += self._start(call, merged)
         if is_over:
-            events += self._end(call, known)
+            events += self._end(call, merged)
         return events
 
     update_tool_call_update = update_tool_call
@@ -196,25 +196,25 @@ class _AcpReader(Reader):
             events += self.denied(wire.text(call, "toolCallId"), _summary(call) or _name(call))
         return events
 
-    def _start(self, call: str, known: Table) -> list[AgentEvent]:
-        known["is_open"] = True
-        diff = next((part for part in wire.rows(known, "content") if part.get("type") == "diff"), {})
-        given = known.get("rawInput") if isinstance(known.get("rawInput"), dict) else {}
+    def _start(self, call: str, data: Table) -> list[AgentEvent]:
+        data["is_open"] = True
+        diff = next((part for part in wire.rows(data, "content") if part.get("type") == "diff"), {})
+        raw_input = data.get("rawInput") if isinstance(data.get("rawInput"), dict) else {}
         if diff:
             edited = {"path": diff.get("path"), "oldText": diff.get("oldText") or "", "newText": diff.get("newText")}
-            return self.starts(call, _name(known), edited)
-        return self.starts(call, _name(known), given if wire.summary(given) else _summary(known))
+            return self.starts(call, _name(data), edited)
+        return self.starts(call, _name(data), raw_input if wire.summary(raw_input) else _summary(data))
 
-    def _end(self, call: str, known: Table) -> list[AgentEvent]:
-        output = _output(known) or self._outputs.pop(call, "")
-        raw = wire.table(known, "rawOutput")
+    def _end(self, call: str, data: Table) -> list[AgentEvent]:
+        output = _output(data) or self._outputs.pop(call, "")
+        raw = wire.table(data, "rawOutput")
         codes = (
             raw.get("exit_code"),
             wire.table(raw, "metadata").get("exit"),
-            wire.table(wire.table(known, "_meta"), "terminal_exit").get("exit_code"),
+            wire.table(wire.table(data, "_meta"), "terminal_exit").get("exit_code"),
         )
-        said = _EXIT_CODE.search(output[-200:]) if known.get("kind") == "execute" else None
-        ok = known.get("status") == "completed" and not any(codes) and not (said and int(said[1]))
+        exit_line = _EXIT_CODE.search(output[-200:]) if data.get("kind") == "execute" else None
+        ok = data.get("status") == "completed" and not any(codes) and not (exit_line and int(exit_line[1]))
         self._calls.pop(call, None)
         return self.ends(call, ok, output)
 
@@ -307,9 +307,9 @@ def _name(call: Table) -> str:
 
 def _summary(call: Table) -> str:
     """Return the command or path of a call, else its title."""
-    given = wire.summary(call.get("rawInput"))
+    words = wire.summary(call.get("rawInput"))
     paths = [wire.text(place, "path") for place in wire.rows(call, "locations")]
-    return given or next(filter(None, paths), "") or wire.text(call, "title")
+    return words or next(filter(None, paths), "") or wire.text(call, "title")
 
 
 def _output(call: Table) -> str:

@@ -140,8 +140,8 @@ def options(
         names = ("url", "wire", "key_env", "tools", "context", "max_output")
         words |= {f"--{key.replace('_', '-')}": settings.get(key) for key in names}
     words |= {option: value for option in _WHERE if (value := _option_value(flags, option))}
-    found = endpoint(*(str(words.get(option) or "") for option in _WHERE), env=env)
-    words |= {"--url": found.url, "--wire": found.wire, "--key-env": found.key_env}
+    service = endpoint(*(str(words.get(option) or "") for option in _WHERE), env=env)
+    words |= {"--url": service.url, "--wire": service.wire, "--key-env": service.key_env}
     pairs = [(option, str(value)) for option, value in words.items() if value and not _option_value(flags, option)]
     return (*(word for pair in pairs for word in pair), *flags)
 

@@ -101,11 +101,11 @@ class BlockReader(Reader):
         task, change = wire.table(result, "task"), wire.table(result, "statusChange")
         name = (wire.text(task, "id") or wire.text(result, "taskId"))[:100]
         old = self._tasks.get(name, TodoItem(f"task {name}"))
-        told = {"content": wire.text(task, "subject") or old.text, "status": wire.text(change, "to")}
+        row = {"content": wire.text(task, "subject") or old.text, "status": wire.text(change, "to")}
         if not name or (name not in self._tasks and len(self._tasks) >= _MOST_TASKS):
             return ()
-        self._tasks[name] = wire.todo_item(told)
-        if told["status"] == "deleted":
+        self._tasks[name] = wire.todo_item(row)
+        if row["status"] == "deleted":
             del self._tasks[name]
         return (TodoUpdated(tuple(self._tasks.values())),)
 
@@ -123,20 +123,23 @@ class BlockReader(Reader):
             return self._retry(table)
         if subtype == "permission_denied":
             return self.denied(wire.text(table, "tool_use_id"), wire.text(table, "tool_name"))
-        told = (
+        progress = (
             {"compact_boundary": "the context was compacted", "model_fallback": "another model takes over"}.get(subtype)
             or wire.text(table, "content")
             or wire.text(table, "text")
         )
-        return (AgentProgress(told),) if told else (AgentUnknown(f"system/{subtype}"[:100]),)
+        return (AgentProgress(progress),) if progress else (AgentUnknown(f"system/{subtype}"[:100]),)
 
     def _retry(self, table: Table) -> Iterable[AgentEvent]:
         if table.get("subtype") == "retry":
             self._said = ""  # the request is repeated, so the text so far is not the reply
-        told = table if table.get("attempt") else wire.table(table, "data")
+        details = table if table.get("attempt") else wire.table(table, "data")
         words = (table.get("error_status"), wire.text(table, "error"))
         reason = " ".join(str(word) for word in words if word)
-        number, most = wire.count(told, "attempt"), wire.count(told, "max_retries") or wire.count(told, "maxRetries")
+        number, most = (
+            wire.count(details, "attempt"),
+            wire.count(details, "max_retries") or wire.count(details, "maxRetries"),
+        )
         self.notice = f"retrying{f' ({number} of {most})' if number else ''}{f': {reason}' if reason else ''}"
         return (AgentProgress(self.notice),)
 
@@ -160,8 +163,8 @@ class BlockReader(Reader):
             self.trouble = None
         events: list[AgentEvent] = []
         for denial in wire.rows(table, "permission_denials"):  # older versions report denials only here
-            given = wire.table(denial, "tool_input")
-            events += self.denied(wire.text(denial, "tool_use_id"), wire.text(denial, "tool_name"), given)
+            tool_input = wire.table(denial, "tool_input")
+            events += self.denied(wire.text(denial, "tool_use_id"), wire.text(denial, "tool_name"), tool_input)
         return [*events, *self.pays(self.usage_in(table))]
 
 

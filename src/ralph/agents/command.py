@@ -49,7 +49,7 @@ def invoke_directly(words: tuple[str, ...], request: TurnRequest) -> Invocation:
         _must_fit(request.prompt)
     values = {"{prompt}": request.prompt, "{prompt_file}": request.prompt_file}
     # In one pass, because placeholders in the values stay.
-    argv = tuple(_PLACEHOLDER.sub(lambda found: values[found[0]], word) for word in words)
+    argv = tuple(_PLACEHOLDER.sub(lambda match: values[match[0]], word) for word in words)
     return Invocation(argv, stdin="empty" if has_placeholder(words) else "prompt")
 
 
@@ -59,11 +59,11 @@ def _script(line: str, request: TurnRequest) -> tuple[str, ...]:
         _must_fit(request.prompt)
     quotes = {index: quote for index, _, quote in iter_unescaped(line)}
 
-    def parameter(found: re.Match[str]) -> str:
-        if found.start() not in quotes:
-            return found[0]
-        number = _PARAMETERS[found[0]]
-        return {"": f'"{number}"', '"': number, "'": f"'\"{number}\"'"}[quotes[found.start()]]
+    def parameter(match: re.Match[str]) -> str:
+        if match.start() not in quotes:
+            return match[0]
+        number = _PARAMETERS[match[0]]
+        return {"": f'"{number}"', '"': number, "'": f"'\"{number}\"'"}[quotes[match.start()]]
 
     return (
         "sh",

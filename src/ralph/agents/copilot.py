@@ -100,8 +100,8 @@ class _Copilot(Reader):
 
     def on_session_info(self, table: Table) -> Iterable[AgentEvent]:
         data = wire.table(table, "data")
-        told = wire.text(data, "message") or wire.text(data, "reason")
-        return (AgentProgress(told),) if told else (AgentUnknown(wire.text(table, "type")),)
+        message = wire.text(data, "message") or wire.text(data, "reason")
+        return (AgentProgress(message),) if message else (AgentUnknown(wire.text(table, "type")),)
 
     on_session_autopilot_stopped = on_session_info
 

@@ -127,9 +127,9 @@ def failure(trouble: Trouble | None, notice: str, ended: Exit) -> Failure:
 
     If ralph ended the turn, that is the reason, unless the agent had reported a limit, a fatal or a transient error.
     """
-    told = _of(trouble, ended.at) if trouble else None
-    if told and (told.kind != "ordinary" or not ended.ended_by):
-        return told
+    cause = _of(trouble, ended.at) if trouble else None
+    if cause and (cause.kind != "ordinary" or not ended.ended_by):
+        return cause
     if ended.ended_by:
         heard = f"; last heard: {_short(notice)}" if notice else ""
         return Failure("ordinary", f"ended by ralph: {ended.ended_by}{heard}")
@@ -200,11 +200,11 @@ def _with_time(line: str, below: list[str]) -> Trouble:
 def kind_of(message: str, status: int | None = None) -> FailureKind:
     """Return the kind of failure, judged by the error message and its HTTP status."""
     message = head(message, _LONGEST)
-    found = None if status else re.search(_STATUS, message)
+    match = None if status else re.search(_STATUS, message)
     named: FailureKind = next((kind for kind, words in _KINDS if re.search(words, message)), "ordinary")
-    if found and found[1] == "404" and "model" not in message.lower():
+    if match and match[1] == "404" and "model" not in message.lower():
         return "ordinary"  # 404 is fatal only if it is about the model
-    status = int(found[1]) if found else status
+    status = int(match[1]) if match else status
     if status is None:
         return named
     if status in (402, 429) or named == "limit":
@@ -281,16 +281,16 @@ def resets_at(text: str, now: float) -> float | None:
 
 
 def _epoch(text: str) -> float | None:
-    found = re.search(_EPOCH_OF_RESET, text)
-    if not found:
+    match = re.search(_EPOCH_OF_RESET, text)
+    if not match:
         return None
-    number = float(found[1] or found[2])
+    number = float(match[1] or match[2])
     return number / 1000 if number > 1e11 else number
 
 
 def _after(text: str, now: float) -> float | None:
-    if found := re.search(_SECONDS, text):
-        return now + float(found[1] or found[2] or found[3])
+    if match := re.search(_SECONDS, text):
+        return now + float(match[1] or match[2] or match[3])
     for before in re.finditer(_BEFORE_SPAN, text):
         if span := _span(text, before.end()):
             return now + span
@@ -308,28 +308,28 @@ def _span(text: str, at: int) -> float:
 
 
 def _date(text: str) -> float | None:
-    found = re.search(_ISO, text)
+    match = re.search(_ISO, text)
     try:
-        return datetime.fromisoformat(re.sub(" ?UTC", "+00:00", found[1])).timestamp() if found else None
+        return datetime.fromisoformat(re.sub(" ?UTC", "+00:00", match[1])).timestamp() if match else None
     except (ValueError, OverflowError):
         return None
 
 
 def _clock(text: str, now: float) -> float | None:
-    found = re.search(_MOMENT, text)
-    if not found or not 1 <= int(found["hour"]) <= 12:
+    match = re.search(_MOMENT, text)
+    if not match or not 1 <= int(match["hour"]) <= 12:
         return None
-    here = datetime.fromtimestamp(now, _zone(found["zone"]))
-    hour = int(found["hour"]) % 12 + (12 if found["half"].lower() == "p" else 0)
+    here = datetime.fromtimestamp(now, _zone(match["zone"]))
+    hour = int(match["hour"]) % 12 + (12 if match["half"].lower() == "p" else 0)
     try:
-        then = here.replace(hour=hour, minute=int(found["minute"] or 0), second=0, microsecond=0, fold=0)
-        if found["month"]:
+        then = here.replace(hour=hour, minute=int(match["minute"] or 0), second=0, microsecond=0, fold=0)
+        if match["month"]:
             then = then.replace(
-                year=int(found["year"] or here.year),
-                month=_MONTHS.index(found["month"].lower()) + 1,
-                day=int(found["day"]),
+                year=int(match["year"] or here.year),
+                month=_MONTHS.index(match["month"].lower()) + 1,
+                day=int(match["day"]),
             )
-            if not found["year"] and then.timestamp() < now - 86400:
+            if not match["year"] and then.timestamp() < now - 86400:
                 then = then.replace(year=then.year + 1)
         elif then.timestamp() < now - JUST_PASSED:
             then += timedelta(days=1)

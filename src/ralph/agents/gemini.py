@@ -91,11 +91,11 @@ class _Gemini(Reader):
         self._reply.add(text)
         whole, newline, rest = text.rpartition("\n")
         self._line.add(whole)
-        told = (AgentText(self._line.text),) if newline else ()
+        texts = (AgentText(self._line.text),) if newline else ()
         if newline:
             self._line.clear()
         self._line.add(rest)
-        return told
+        return texts
 
     def _rest(self) -> list[AgentEvent]:
         """Report the text after the last newline, when no more of the message can follow."""

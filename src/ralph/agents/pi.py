@@ -55,8 +55,8 @@ class _Pi(Reader):
         self.is_over = ended == "stop"
         if ended in ("error", "aborted"):
             # It exits with 0 anyway, and an aborted reply is not an answer.
-            said = wire.text(message, "errorMessage")
-            self.trouble = Trouble(said or ended, kind="ordinary" if ended == "aborted" else None)
+            message_text = wire.text(message, "errorMessage")
+            self.trouble = Trouble(message_text or ended, kind="ordinary" if ended == "aborted" else None)
             return ()
         self.trouble = None
         texts = [wire.text(block, "text") for block in wire.rows(message, "content") if block.get("type") == "text"]

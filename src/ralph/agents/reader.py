@@ -78,11 +78,11 @@ class PlainText:
         self._kept = Clipping()
 
     def feed(self, line: bytes) -> list[AgentEvent]:
-        kept = self._without_echo(line.decode(errors="replace").removesuffix("\r"))
+        texts = self._without_echo(line.decode(errors="replace").removesuffix("\r"))
         self._lines += 1
-        for text in kept:
+        for text in texts:
             self._kept.add(f"{text}\n")
-        return [AgentText(text) for text in kept]
+        return [AgentText(text) for text in texts]
 
     @property
     def text(self) -> str:
@@ -123,15 +123,15 @@ _NUMBER = re.compile(r"[\d,.]+")
 def without_summary(text: str) -> str:
     """Return an answer without the summary of tokens, cost or time that the CLI printed after it."""
     lines = text.split("\n")
-    kept = len(lines)
+    end = len(lines)
     for at in range(len(lines) - 1, 0, -1):
         line = lines[at][:_LONGEST_SUMMARY].strip()
         is_count = _NUMBER.fullmatch(line) and lines[at - 1].strip().lower() == "tokens used"
         if is_count or _SUMMARY.fullmatch(line):
-            kept = at
+            end = at
         elif lines[at].strip():
             break
-    return "\n".join(lines[:kept]).rstrip("\n") if kept < len(lines) else text
+    return "\n".join(lines[:end]).rstrip("\n") if end < len(lines) else text
 
 
 _OPEN_CALLS = 1000
@@ -229,18 +229,18 @@ class Reader:
         self._said, self._working = text, False
         return (AgentText(text),)
 
-    def starts(self, call: str, tool: str, given: Any, parent: str = "") -> list[AgentEvent]:
+    def starts(self, call: str, tool: str, arguments: Any, parent: str = "") -> list[AgentEvent]:
         call, tool = call[:_LONGEST_NAME], tool[:_LONGEST_NAME]
         self.tool_calls += 1
         self._working = True
         if len(self._open) >= _OPEN_CALLS:
             oldest = next(iter(self._open))
             del self._open[oldest], self._given[oldest]
-        self._open[call], self._given[call] = tool, wire.summary(given)
+        self._open[call], self._given[call] = tool, wire.summary(arguments)
         events: list[AgentEvent] = [
-            ToolStarted(call, tool, self._given[call], wire.edit(given), parent[:_LONGEST_NAME])
+            ToolStarted(call, tool, self._given[call], wire.edit(arguments), parent[:_LONGEST_NAME])
         ]
-        if tool in wire.TODO_TOOLS and (items := wire.todo_items(given)) is not None:
+        if tool in wire.TODO_TOOLS and (items := wire.todo_items(arguments)) is not None:
             events.append(TodoUpdated(items))
         return events
 
@@ -248,15 +248,15 @@ class Reader:
         call = call[:_LONGEST_NAME]
         denial = self.denied(call, self._open.get(call, "")) if is_denied else []
         self.tool_errors += not ok
-        shown, lines, chars = wire.measured(output)
+        excerpt, lines, chars = wire.measured(output)
         self._given.pop(call, None)
         name = self._open.pop(call, "")
-        return [*denial, ToolFinished(id=call, name=name, ok=ok, output=shown, lines=lines, chars=chars)]
+        return [*denial, ToolFinished(id=call, name=name, ok=ok, output=excerpt, lines=lines, chars=chars)]
 
-    def denied(self, call: str, tool: str, given: Any = None) -> list[AgentEvent]:
+    def denied(self, call: str, tool: str, arguments: Any = None) -> list[AgentEvent]:
         """Report that a tool was denied, such as `Bash(npm test)`. Do so once: some agents repeat it at the end."""
         call, tool = call[:_LONGEST_NAME], tool[:_LONGEST_NAME] or "a tool"
-        what = wire.summary(given) or self._given.get(call, "")
+        what = wire.summary(arguments) or self._given.get(call, "")
         tool = f"{tool}({one_line(what, _LONGEST_DENIED)})" if what not in ("", tool) else tool
         if call in self._denied or len(self._denied) >= _MOST_DENIALS:
             return []
@@ -271,8 +271,8 @@ class Reader:
     def since(self, total: Usage) -> Usage:
         """Return this turn's share of a session's total."""
         names = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
-        left = {name: getattr(total, name) - getattr(self.request.usage_before, name) for name in names}
-        return replace(Usage(), **left) if self.request.session and min(left.values()) >= 0 else total
+        difference = {name: getattr(total, name) - getattr(self.request.usage_before, name) for name in names}
+        return replace(Usage(), **difference) if self.request.session and min(difference.values()) >= 0 else total
 
     def turn(self, ended: Exit) -> Turn:
         self.skipped = self._unread if self._understood else 0

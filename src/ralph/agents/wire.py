@@ -116,11 +116,11 @@ _OLD = ("old_string", "oldString", "old_str", "oldText")
 _NEW = ("new_string", "newString", "new_str", "newText")
 
 
-def summary(given: Any) -> str:
+def summary(value: Any) -> str:
     """Return the path, the command or the pattern in a tool's arguments in one short line."""
-    if isinstance(given, str):
-        return one_line(whole_words(given, 1000))
-    values = (_value_text(given.get(name)) for name in _MAIN_ARGUMENTS) if isinstance(given, dict) else ()
+    if isinstance(value, str):
+        return one_line(whole_words(value, 1000))
+    values = (_value_text(value.get(name)) for name in _MAIN_ARGUMENTS) if isinstance(value, dict) else ()
     return next(filter(None, map(one_line, values)), "")
 
 
@@ -141,13 +141,15 @@ def measured(output: str) -> tuple[str, int, int]:
     return both_ends(output, OUTPUT, "\n... [cut] ...\n"), lines, len(output)
 
 
-def edit(given: Any) -> FileEdit | None:
+def edit(arguments: Any) -> FileEdit | None:
     """Return what an editing tool removes and adds, without unchanged lines around it."""
-    if not isinstance(given, dict) or not (given.get("file_path") or given.get("filePath") or given.get("path")):
+    if not isinstance(arguments, dict) or not (
+        arguments.get("file_path") or arguments.get("filePath") or arguments.get("path")
+    ):
         return None
-    old, new = _first_text(given, _OLD), _first_text(given, _NEW)
+    old, new = _first_text(arguments, _OLD), _first_text(arguments, _NEW)
     if old is None and new is None:
-        new = _first_text(given, ("content",))
+        new = _first_text(arguments, ("content",))
     if new is None or new == old:
         return None
     before, after = (old or "").splitlines(), new.splitlines()
@@ -159,20 +161,20 @@ def edit(given: Any) -> FileEdit | None:
     return FileEdit(removed, added, len(before), len(after))
 
 
-def _first_text(given: Table, names: tuple[str, ...]) -> str | None:
-    return next((given[name] for name in names if isinstance(given.get(name), str)), None)
+def _first_text(arguments: Table, names: tuple[str, ...]) -> str | None:
+    return next((arguments[name] for name in names if isinstance(arguments.get(name), str)), None)
 
 
-def todo_items(given: Any) -> tuple[TodoItem, ...] | None:
+def todo_items(arguments: Any) -> tuple[TodoItem, ...] | None:
     """Return the list in the arguments of a todo tool."""
     for name in ("todos", "plan", "items"):
-        if isinstance(given, dict) and isinstance(given.get(name), list):
-            return tuple(map(todo_item, rows(given, name)[:200]))
+        if isinstance(arguments, dict) and isinstance(arguments.get(name), list):
+            return tuple(map(todo_item, rows(arguments, name)[:200]))
     return None
 
 
 def todo_item(row: Table) -> TodoItem:
     names = ("content", "description", "step", "text", "subject", "title")
-    said = next((value for name in names if (value := text(row, name))), "")
+    words = next((value for name in names if (value := text(row, name))), "")
     state = "completed" if row.get("completed") is True else text(row, "status")
-    return TodoItem(one_line(said), _STATES.get(state, "pending"))
+    return TodoItem(one_line(words), _STATES.get(state, "pending"))

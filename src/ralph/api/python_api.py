@@ -150,9 +150,9 @@ class RalphLoop:
         """Return the configuration as settings."""
         config = self.config
         for name in ("checks", "protect"):
-            if isinstance(given := getattr(config, name), str):
-                raise UserError(f"{name}: expected a list, got {given!r}", "put it into a list")
-        said: dict[str, Any] = {
+            if isinstance(value := getattr(config, name), str):
+                raise UserError(f"{name}: expected a list, got {value!r}", "put it into a list")
+        values: dict[str, Any] = {
             "preset": PRESET_OF["loop"],
             "checks": [{"command": command} for command in config.checks],
             "until": [f"tag:{config.completion_tag}"],
@@ -164,12 +164,12 @@ class RalphLoop:
             "stuck": config.stuck,
         }
         # Unset values leave those of the settings files in force.
-        said |= {"yolo": True} if config.yolo else {}
-        said |= {"sandbox": {"enabled": True}} if config.sandbox else {}
-        said |= {"protect": config.protect} if config.protect else {}
+        values |= {"yolo": True} if config.yolo else {}
+        values |= {"sandbox": {"enabled": True}} if config.sandbox else {}
+        values |= {"protect": config.protect} if config.protect else {}
         if self._agent:
-            said["agent"] = {"command": self._agent, **({"model": config.model} if config.model else {})}
-        return said
+            values["agent"] = {"command": self._agent, **({"model": config.model} if config.model else {})}
+        return values
 
     def _factory_agent(self, context: Context) -> "PythonAgent":
         """Return an agent that calls the factory for each turn, so that no context is carried over."""
@@ -333,7 +333,7 @@ class Supervisor:
         self.task = TaskFolder(path, project_id or path.parent.name, task_id or path.name, bus=bus)
         self._run_root, self._prompt, self._cancel = run_root, prompt, cancel
         self._workspace = Path(workspace).resolve()
-        said: dict[str, Any] = {
+        values: dict[str, Any] = {
             "preset": PRESET_OF["task"],
             "maximumIterations": max_restarts,
             "waitTimeout": wait_timeout,
@@ -342,7 +342,7 @@ class Supervisor:
             "turnTimeout": turn_timeout,
             "idleTimeout": idle_timeout,
         }
-        self._settings_values = {**said, "agent": {"command": agent}} if agent else said
+        self._settings_values = {**values, "agent": {"command": agent}} if agent else values
         self._context: Context | None = None
 
     @property
@@ -378,7 +378,7 @@ class Supervisor:
 def _attempt(run_root: RunRoot, number: int) -> Turn:
     """Call the function and convert its result."""
     try:
-        said = run_root(number)
+        result = run_root(number)
     except (FileNotFoundError, PermissionError, UserError) as error:
         reason = error.advice if isinstance(error, UserError) else str(error)
         return Turn(text="", exit_code=None, failure=Failure("fatal", reason))
@@ -386,8 +386,8 @@ def _attempt(run_root: RunRoot, number: int) -> Turn:
         code = getattr(error, "returncode", None)
         failure = Failure("ordinary", f"{type(error).__name__}: {error}")
         return Turn(text="", exit_code=code if isinstance(code, int) else None, failure=failure)
-    if isinstance(said, str):
-        return Turn(text=said, exit_code=0)
-    code = getattr(said, "returncode", 0 if said is None or said is True else said)
-    code = code if isinstance(code, int) and said is not False else 1
+    if isinstance(result, str):
+        return Turn(text=result, exit_code=0)
+    code = getattr(result, "returncode", 0 if result is None or result is True else result)
+    code = code if isinstance(code, int) and result is not False else 1
     return Turn(text="", exit_code=code, failure=Failure("ordinary", f"exit code {code}") if code else None)

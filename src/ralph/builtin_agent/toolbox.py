@@ -58,8 +58,8 @@ def calls_in(reply: ModelResponse) -> list[Call]:
         return [_call(part.tool_call_id, part.tool_name, part.args) for part in native]
     text = text_of(reply)
     outside = _FENCED.sub("", text)  # a call in a fence is only an example, unless there is nothing else
-    found = map(str.strip, _TAGGED.findall(outside if outside.strip() else text))
-    return [_from_text(new_call_id(), words) for words in found if words]
+    commands = map(str.strip, _TAGGED.findall(outside if outside.strip() else text))
+    return [_from_text(new_call_id(), words) for words in commands if words]
 
 
 def new_call_id() -> str:
@@ -68,7 +68,7 @@ def new_call_id() -> str:
 
 def commands_in(text: str) -> list[str]:
     """Return the fenced commands in a reply of a model without tool calling."""
-    return [found.strip() for found in _COMMAND.findall(text) if found.strip()]
+    return [command.strip() for command in _COMMAND.findall(text) if command.strip()]
 
 
 def _from_text(name: str, words: str) -> Call:
@@ -76,8 +76,8 @@ def _from_text(name: str, words: str) -> Call:
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         trouble = 'the content of <tool_call> is not valid: write one JSON object {"name": …, "arguments": {…}}'
         return Call(name, "", {}, trouble, native=False)
-    given: Any = next((call[name] for name in ("arguments", "parameters", "input") if name in call), {})
-    return replace(_call(name, call["name"], given), native=False)
+    arguments: Any = next((call[name] for name in ("arguments", "parameters", "input") if name in call), {})
+    return replace(_call(name, call["name"], arguments), native=False)
 
 
 def _call(name: str, tool: str, raw: Any) -> Call:
@@ -87,21 +87,23 @@ def _call(name: str, tool: str, raw: Any) -> Call:
     if isinstance(raw, str) and len(raw) > MAX_ARGUMENTS:
         size = f"{len(raw):,} characters of arguments are too long (at most {MAX_ARGUMENTS:,})"
         return Call(name, tool, {}, f"{size}: nothing was done. Write long files in pieces")
-    found = parse_json(raw) if isinstance(raw, str) and raw.strip() else raw or {}
-    given = found if isinstance(found, dict) else {}
+    value = parse_json(raw) if isinstance(raw, str) and raw.strip() else raw or {}
+    arguments = value if isinstance(value, dict) else {}
     try:
-        return Call(name, tool.strip(), given, convert(found, kind, strict=False))
+        return Call(name, tool.strip(), arguments, convert(value, kind, strict=False))
     except ValidationError as error:
         wants = ", ".join(f"{field.encode_name}{'' if field.required else ' (optional)'}" for field in fields(kind))
-        return Call(name, tool, given, f"{tool} was not run: {error}. Its arguments are a JSON object with: {wants}")
+        return Call(
+            name, tool, arguments, f"{tool} was not run: {error}. Its arguments are a JSON object with: {wants}"
+        )
 
 
 def parse_json(text: str) -> Any:
     """Parse JSON, even inside a fence or other text, with line breaks in strings, or encoded twice; None if invalid."""
     for part in (text, text[text.find("{") : text.rfind("}") + 1]):
         with suppress(*UNREADABLE):
-            found = json.loads(part, strict=False)
-            return parse_json(found) if isinstance(found, str) and found.lstrip().startswith("{") else found
+            value = json.loads(part, strict=False)
+            return parse_json(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
     return None
 
 
@@ -230,10 +232,10 @@ class Toolbox:
 
     def _inside(self, path: str) -> Path:
         """Resolve a path. Raise if it is outside the workspace, after following links."""
-        found = (self.root / os.path.expanduser(path)).resolve()
-        if not any(found == folder or folder in found.parents for folder in (self.root, *self.lent)):
+        target = (self.root / os.path.expanduser(path)).resolve()
+        if not any(target == folder or folder in target.parents for folder in (self.root, *self.lent)):
             raise ToolError(f"{path} is outside the workspace {self.root}")
-        return found
+        return target
 
 
 def _read_ends(file: Any, most: int) -> str:

@@ -142,8 +142,10 @@ def _convert_error(error: Exception, endpoint: Endpoint) -> ModelError | Context
     if not isinstance(error, exceptions.ModelHTTPError):
         return ModelError(f"connection failed: {endpoint.url}: {words}")
     if error.status_code == 401:
-        sent = f"the key in {endpoint.key_env}" if endpoint.key_env else "no key was sent: see agents.builtin.key_env"
-        words += f" ({sent})"
+        key_sent = (
+            f"the key in {endpoint.key_env}" if endpoint.key_env else "no key was sent: see agents.builtin.key_env"
+        )
+        words += f" ({key_sent})"
     if error.status_code in (400, 500) and "tool" in words.lower():
         words += ' (a model without tool calling works with the setting agents.builtin.tools "text")'
     after = None if error.retry_after is None else time.time() + error.retry_after
@@ -170,7 +172,7 @@ _KNOWN = ("openai", "openrouter", "deepseek", "together", "fireworks", "cerebras
 _MODELS = {"openrouter": "OpenRouterModel", "ollama": "OllamaModel"}
 
 
-def _openai(endpoint: Endpoint, **given: Any) -> Model[Any]:
+def _openai(endpoint: Endpoint, **options: Any) -> Model[Any]:
     """Return a model for one of OpenAI's two protocols, with the library's settings for the provider.
 
     Only OpenAI itself supports the newer option for the length of a reply (`max_completion_tokens`).
@@ -179,7 +181,7 @@ def _openai(endpoint: Endpoint, **given: Any) -> Model[Any]:
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-    sdk = AsyncOpenAI(**given)
+    sdk = AsyncOpenAI(**options)
     own: Any = OpenAICompatibleProvider(endpoint.provider, openai_client=sdk)
     speaks: Callable[..., Model[Any]] = OpenAIResponsesModel if endpoint.wire == "responses" else OpenAIChatModel
     if endpoint.provider in _KNOWN:

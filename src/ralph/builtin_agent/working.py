@@ -104,8 +104,8 @@ class Report:
         text = text_of(reply)
         content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
         for call in calls:
-            given = call.given or {"description": call.arguments}
-            arguments = {name: cut(value, 2000) if isinstance(value, str) else value for name, value in given.items()}
+            values = call.given or {"description": call.arguments}
+            arguments = {name: cut(value, 2000) if isinstance(value, str) else value for name, value in values.items()}
             content.append({"type": "tool_use", "id": call.id, "name": call.tool, "input": arguments})
         message = {"id": f"reply_{self._replies}", "role": "assistant", "model": self._model, "content": content}
         self._line("assistant", message={**message, "usage": used})
@@ -219,17 +219,19 @@ def resume_conversation(home: Path, session: str, context: int) -> Conversation:
     file = home / "sessions" / f"{session}.json"
     if not _NAME.match(session) or not file.is_file():
         raise UserError(f"no session found with the id {session!r}", "start a new one")
-    kept = Conversation(session, file, context)
+    conversation = Conversation(session, file, context)
     try:
-        kept.messages = ModelMessagesTypeAdapter.validate_python(json.loads(file.read_bytes()))
+        conversation.messages = ModelMessagesTypeAdapter.validate_python(json.loads(file.read_bytes()))
     except UNREADABLE:
         raise UserError(f"the session {session} cannot be read", "start a new one") from None
-    last = kept.messages[-1] if kept.messages else None
+    last = conversation.messages[-1] if conversation.messages else None
     if isinstance(last, ModelResponse) and (calls := [part for part in last.parts if isinstance(part, ToolCallPart)]):
         result = "interrupted: it may be half done"
-        kept.add_results([ToolReturnPart(call.tool_name, result, tool_call_id=call.tool_call_id) for call in calls])
-    kept._since = _characters(kept.messages)
-    return kept
+        conversation.add_results(
+            [ToolReturnPart(call.tool_name, result, tool_call_id=call.tool_call_id) for call in calls]
+        )
+    conversation._since = _characters(conversation.messages)
+    return conversation
 
 
 def _shorten_old(messages: Sequence[ModelMessage]) -> None:
@@ -319,10 +321,10 @@ class BuiltinWorker(Struct, kw_only=True):
     def _take_in(self, reply: ModelResponse, calls: Sequence[Call]) -> None:
         self.report.reply(reply, calls)
         # Fix parts that could not be sent back: arguments that are not JSON or far too long, and half a character.
-        given = iter([json.dumps(call.given, ensure_ascii=False) for call in calls if call.native])
+        replacements = iter([json.dumps(call.given, ensure_ascii=False) for call in calls if call.native])
         for part in reply.parts:
             if isinstance(part, ToolCallPart):
-                part.args = next(given).encode("utf-8", "replace").decode()
+                part.args = next(replacements).encode("utf-8", "replace").decode()
             elif isinstance(part, TextPart):
                 part.content = part.content.encode("utf-8", "replace").decode()
         self.conversation.add_reply(reply)

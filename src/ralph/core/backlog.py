@@ -226,8 +226,8 @@ def next_batch(board: Board) -> tuple[str, ...]:
     if board.trying or board.stuck:
         return ()
     for half in board.halves:
-        if left := tuple(key for key in half if key in board.jobs and board.jobs[key].state == "ready"):
-            return left
+        if rest := tuple(key for key in half if key in board.jobs and board.jobs[key].state == "ready"):
+            return rest
     order = Precedence(board)
     free = (job for job in _in_order(board.of("ready")) if not order.holder(job))
     return tuple(job.task.key for job, _ in zip(free, range(board.window), strict=False))
@@ -301,11 +301,11 @@ def fits(board: Board, running: int, cost: float | None = None) -> bool:
 def forecast(board: Board) -> Forecast | None:
     """Return the expected cost of the remaining tasks; None if no cost is known or none remain."""
     blocked, ordered = _blocked_keys(board), sorted(board.costs)
-    left = sum(job.state in ("queued", "working") and key not in blocked for key, job in board.jobs.items())
-    if not ordered or not left:
+    remaining = sum(job.state in ("queued", "working") and key not in blocked for key, job in board.jobs.items())
+    if not ordered or not remaining:
         return None
     low, high = (ordered[round((len(ordered) - 1) * quarter)] for quarter in (0.25, 0.75))
-    return Forecast(board.median_cost * left, low * left, high * left)
+    return Forecast(board.median_cost * remaining, low * remaining, high * remaining)
 
 
 def exceeded_limit(board: Board, max_time: float | None, age: float, spending: float) -> tuple[str, str]:
@@ -355,17 +355,17 @@ def cycle(tasks: Iterable[BacklogTask]) -> tuple[str, ...]:
 
 def overlap(some: Sequence[str], others: Sequence[str]) -> bool:
     """Whether two sets of patterns may match the same file; True if unsure."""
-    return any(_may_overlap(one, other) for one in some for other in others)
+    return any(_may_overlap(glob, other) for glob in some for other in others)
 
 
-def _may_overlap(one: str, other: str) -> bool:
-    (start, is_open), (begin, is_wide) = _literal_prefix(one), _literal_prefix(other)
+def _may_overlap(glob: str, other: str) -> bool:
+    (start, is_open), (begin, is_wide) = _literal_prefix(glob), _literal_prefix(other)
     if not is_open and not is_wide:  # the same file, or a folder and something in it
-        paths = f"{one.rstrip('/')}/", f"{other.rstrip('/')}/"
+        paths = f"{glob.rstrip('/')}/", f"{other.rstrip('/')}/"
         return paths[0].startswith(paths[1]) or paths[1].startswith(paths[0])
     if not (start.startswith(begin) or begin.startswith(start)):
         return False
-    tail, end = _literal_prefix(one[::-1])[0], _literal_prefix(other[::-1])[0]
+    tail, end = _literal_prefix(glob[::-1])[0], _literal_prefix(other[::-1])[0]
     return tail.startswith(end) or end.startswith(tail)
 
 

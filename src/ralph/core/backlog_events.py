@@ -163,10 +163,10 @@ def apply_event(board: Board, event: object, at: float) -> Board:
     """Return the board after `event`. Its `jobs` change in place: a copy for each event would be slow."""
     match event:
         case BacklogStarted():
-            known = {"slots": event.slots, "max_returns": event.max_returns, "max_cost": event.max_cost}
+            limits = {"slots": event.slots, "max_returns": event.max_returns, "max_cost": event.max_cost}
             for job in board.of("working"):  # no loop runs when a backlog run is resumed
                 _with(board, replace(job, state="queued"))
-            return replace(board, **known, trying=(), stuck="", is_paused=False)
+            return replace(board, **limits, trying=(), stuck="", is_paused=False)
         case TaskListed():
             job = board.jobs.get(event.task.key) or Job(task=event.task, since=at)
             return _with(board, replace(job, task=event.task))
@@ -201,8 +201,8 @@ def _after_move(
     job = replace(job, reason="" if isinstance(event, TaskStarted | TaskMerged) else event.reason, since=at)
     match event:
         case TaskQueued():
-            kept = {"returns": 0, "refused": ()} if event.forgiven else {}
-            return replace(job, state="queued", note=event.note or job.note, **kept)
+            counters = {"returns": 0, "refused": ()} if event.forgiven else {}
+            return replace(job, state="queued", note=event.note or job.note, **counters)
         case TaskStarted():
             return replace(job, state="working", attempts=event.attempt, run=event.run or job.run, worker=event.worker)
         case TaskMerged():

@@ -98,20 +98,20 @@ def find_claim(claim: Claim, run: Run, reading: Reading = Reading()) -> FoundMar
         return None
     if claim.kind == "turn":
         return FoundMarker()
-    found = [find_marker(claim, last.turn.text, reading, last.turn.echoes)]
-    found += [find_marker(claim, message, reading) for message in reversed(last.turn.earlier)]
-    markers = [one for one in found if one]
-    return next((one for one in markers if not one.doubt), markers[0] if markers else None)
+    candidates = [find_marker(claim, last.turn.text, reading, last.turn.echoes)]
+    candidates += [find_marker(claim, message, reading) for message in reversed(last.turn.earlier)]
+    markers = [marker for marker in candidates if marker]
+    return next((marker for marker in markers if not marker.doubt), markers[0] if markers else None)
 
 
 def find_claims(claims: Iterable[Claim], run: Run, reading: Reading) -> list[tuple[Claim, FoundMarker]]:
     """Return the claims whose marker is in the last turn or the workspace, even if it does not count."""
-    return [(claim, found) for claim in claims if (found := find_claim(claim, run, reading))]
+    return [(claim, marker) for claim in claims if (marker := find_claim(claim, run, reading))]
 
 
 def makes_claim(claim: Claim, text: str, reading: Reading = Reading()) -> bool:
-    found = find_marker(claim, text, reading)
-    return found is not None and not found.doubt
+    marker = find_marker(claim, text, reading)
+    return marker is not None and not marker.doubt
 
 
 def find_marker(
@@ -131,10 +131,10 @@ def find_blocked(word: str, turn: Turn, reading: Reading = Reading()) -> tuple[F
     answer, wanted = _Answer(turn.text, reading, turn.echoes), word.strip()
     begins = re.compile(re.escape(wanted) + r"(?![^\W_])", re.IGNORECASE).match
     reports = {span: words for span, words in responses(answer.text) if begins(words)}
-    found = answer.find(reports)
-    if not wanted or turn.failure or not found:
+    marker = answer.find(reports)
+    if not wanted or turn.failure or not marker:
         return None
-    return found, one_line(reports[found.span][len(wanted) :].lstrip(" :：-–—"), 500)
+    return marker, one_line(reports[marker.span][len(wanted) :].lstrip(" :：-–—"), 500)
 
 
 def responses(text: str) -> Iterator[tuple[TextSpan, str]]:
@@ -151,9 +151,9 @@ def responses(text: str) -> Iterator[tuple[TextSpan, str]]:
 def _read_response(wanted: str, answer: "_Answer") -> FoundMarker | None:
     """Find the claim in an answer. Only the first `<response>` that isn't quoted or inside a sentence counts."""
     wanted = wanted.strip().casefold()
-    found = [(span, words.casefold()) for span, words in responses(answer.text)]
-    wanted_spans = [span for span, words in found if words == wanted]
-    first = next((words for span, words in found[:_MAX_JUDGED] if not answer.doubt(span, verified=True)), wanted)
+    answers = [(span, words.casefold()) for span, words in responses(answer.text)]
+    wanted_spans = [span for span, words in answers if words == wanted]
+    first = next((words for span, words in answers[:_MAX_JUDGED] if not answer.doubt(span, verified=True)), wanted)
     if wanted_spans and first != wanted:
         return FoundMarker(answer.quote(wanted_spans[-1]), "another response comes before it")
     return answer.find(wanted_spans)
@@ -182,8 +182,8 @@ def _find_misspelled(claim: Claim, answer: "_Answer") -> FoundMarker | None:
     """Find a marker that is almost right (`stop`, `STOP.`), so that ralph can correct an honest agent that would repeat
     it."""
     line = next((line.strip() for line in reversed(answer.lines) if _has_words(line)), "")
-    said, wanted = _letters(line[-2000:]), _letters(claim.marker)
-    if said == wanted != "" or ("<" in claim.marker and said.endswith(wanted)):
+    words, wanted = _letters(line[-2000:]), _letters(claim.marker)
+    if words == wanted != "" or ("<" in claim.marker and words.endswith(wanted)):
         return FoundMarker(one_line(line), _NOT_EXACT)
     text = answer.text
     for span in _last(span for span in _occurrences(claim.marker, text) if _is_whole(text, span)):
@@ -204,8 +204,10 @@ class _Answer:
 
     def find(self, spans: Iterable[TextSpan]) -> FoundMarker | None:
         """Return the last marker that is a claim, else the last one; None if there are no places."""
-        found = [FoundMarker(self.quote(span), self.doubt(span, self._reading.verified), span) for span in _last(spans)]
-        return next((marker for marker in found if not marker.doubt), found[0] if found else None)
+        markers = [
+            FoundMarker(self.quote(span), self.doubt(span, self._reading.verified), span) for span in _last(spans)
+        ]
+        return next((marker for marker in markers if not marker.doubt), markers[0] if markers else None)
 
     def quote(self, span: TextSpan) -> str:
         """Return the marker and the words around it in one line, short enough for a message."""
@@ -232,10 +234,10 @@ class _Answer:
             return NOT_LAST
         if after.strip(_ORNAMENT) not in ("", ".", "。"):
             return _NOT_ALONE
-        said = before.rstrip(_ORNAMENT)
-        if not said:
+        lead = before.rstrip(_ORNAMENT)
+        if not lead:
             return "the line above leads up to it" if not verified and self._is_led_up(first) else ""
-        follows = said.endswith(_BREAKS if verified else _STOPS) and not said.endswith("..") and _has_words(said)
+        follows = lead.endswith(_BREAKS if verified else _STOPS) and not lead.endswith("..") and _has_words(lead)
         return "" if is_last and follows else _NOT_ALONE
 
     def _is_in_longer_block(self, first: int, last: int) -> bool:
@@ -246,7 +248,9 @@ class _Answer:
 
     def _continues_item(self, line: int) -> bool:
         """Return whether an indented line belongs to the list item above it."""
-        above = [one for one in self.lines[max(line - 50, 0) : line] if not one[:2].isspace() or _ITEM.match(one[:40])]
+        above = [
+            text for text in self.lines[max(line - 50, 0) : line] if not text[:2].isspace() or _ITEM.match(text[:40])
+        ]
         return bool(above) and _ITEM.match(above[-1][:40]) is not None
 
     def _is_led_up(self, line: int) -> bool:
@@ -256,9 +260,9 @@ class _Answer:
         worded = (at for at in range(line - 1, -1, -1) if at not in fences and _has_words(self.lines[at]))
         if (above := next(worded, None)) is None:
             return False
-        said = self.lines[above].rstrip(_ORNAMENT)
+        lead = self.lines[above].rstrip(_ORNAMENT)
         is_apart = "" in map(str.strip, self.lines[above + 1 : line])
-        return said.endswith(_LEADS) or not (is_apart or said.rstrip(_CLOSING).endswith(_ENDS))
+        return lead.endswith(_LEADS) or not (is_apart or lead.rstrip(_CLOSING).endswith(_ENDS))
 
 
 def _fences(lines: list[str]) -> Iterator[tuple[int, int]]:
@@ -292,7 +296,7 @@ def _last(spans: Iterable[TextSpan]) -> list[TextSpan]:
 
 
 def _occurrences(marker: str, text: str) -> Iterator[TextSpan]:
-    return (found.span() for found in re.finditer(re.escape(marker), text))
+    return (match.span() for match in re.finditer(re.escape(marker), text))
 
 
 def _neighbours(text: str, span: TextSpan) -> str:
@@ -320,13 +324,13 @@ def find_echoes(text: str, prompt: str) -> tuple[TextSpan, ...]:
 
     Punctuation, indentation and lines without words are ignored.
     """
-    said = clean(text)
+    answer = clean(text)
     asked = [words for _, words in _lines(prompt)]
-    if asked and asked == [words for _, words in islice(_lines(said), len(asked) + 1)]:
+    if asked and asked == [words for _, words in islice(_lines(answer), len(asked) + 1)]:
         return ((0, len(text)),)
     neighbours = {*pairwise(asked)}
-    pairs = pairwise(_lines(said))
-    repeated = ((one[0], other[0]) for one, other in pairs if (one[1], other[1]) in neighbours)
+    pairs = pairwise(_lines(answer))
+    repeated = ((line[0], other[0]) for line, other in pairs if (line[1], other[1]) in neighbours)
     return tuple(dict.fromkeys(span for pair in repeated for span in pair))
 
 

@@ -375,7 +375,9 @@ Event = (
 
 def event_names(kinds: Iterable[type]) -> dict[type, str]:
     """Return the JSON names of these events: their class names in lower case."""
-    return {kind: "".join(f"_{one.lower()}" if one.isupper() else one for one in kind.__name__)[1:] for kind in kinds}
+    return {
+        kind: "".join(f"_{char.lower()}" if char.isupper() else char for char in kind.__name__)[1:] for kind in kinds
+    }
 
 
 NAMES = event_names(kind for kind in get_args(Event) if kind is not AgentUnknown)
@@ -403,13 +405,13 @@ class Told(Struct, frozen=True, gc=False):
 def closing_events(run: Run, stop: Stop, elapsed: float, cap: int = 0, verified: bool = False) -> list[Event]:
     """Return the events that end a run; the last one is `RunFinished`. `cap` is the iteration limit."""
     last = len(run.iterations)
-    told: list[Event] = []
+    events: list[Event] = []
     if stop.outcome is Outcome.DONE:
-        told.append(Converged(last, stop.claim))
+        events.append(Converged(last, stop.claim))
     elif stop.outcome is Outcome.STALLED:
-        told.append(Stalled(last, stop.reason))
+        events.append(Stalled(last, stop.reason))
     elif stop.outcome is Outcome.EXHAUSTED:
-        told.append(Exhausted(last, cap))
+        events.append(Exhausted(last, cap))
     finished = RunFinished(
         outcome=stop.outcome,
         reason=stop.reason,
@@ -420,4 +422,4 @@ def closing_events(run: Run, stop: Stop, elapsed: float, cap: int = 0, verified:
         exit_code=stop.outcome.exit_code,
         verified=verified,
     )
-    return [*told, finished]
+    return [*events, finished]

@@ -26,29 +26,29 @@ def is_measurable(run: Run) -> bool:
 
 def best_number(run: Run) -> int:
     """Return the number of the best attempt; 0 for the start."""
-    return next((one.number for one in reversed(run.iterations) if is_kept(one)), 0)
+    return next((iteration.number for iteration in reversed(run.iterations) if is_kept(iteration)), 0)
 
 
 def best_value(run: Run) -> float | None:
     """Return the measured value of the best version so far; None before the first measurement."""
-    kept = [one.measured.after for one in run.iterations if one.measured and is_kept(one)]
-    return kept[-1] if kept else run.start.value if run.start else None
+    values = [iteration.measured.after for iteration in run.iterations if iteration.measured and is_kept(iteration)]
+    return values[-1] if values else run.start.value if run.start else None
 
 
 def noise_of(run: Run) -> Noise:
-    if any(one.measured and one.measured.is_noisy for one in run.iterations):
+    if any(iteration.measured and iteration.measured.is_noisy for iteration in run.iterations):
         return "noisy"
     return run.start.noise if run.start else "noisy"
 
 
-def compare_pairs(pairs: Pairs, kept: bool, is_certain: bool = True, is_noisy: bool = False) -> Comparison:
+def compare_pairs(pairs: Pairs, keeps: bool, is_certain: bool = True, is_noisy: bool = False) -> Comparison:
     return Comparison(
         before=median(best for best, _ in pairs.values),
         after=median(candidate for _, candidate in pairs.values),
         gain=pairs.gain,
         pairs=len(pairs.values),
         better=pairs.better,
-        kept=kept,
+        kept=keeps,
         is_certain=is_certain,
         is_noisy=is_noisy,
     )
@@ -81,11 +81,11 @@ def describe_start(metric: Metric, values: Sequence[float], noise: Noise) -> str
     value = format_value(median(values), metric)
     if noise == "exact":
         return f"{value}, the same in {plural(len(values), 'run')}: any gain counts"
-    seen = f"{100 * visible_gain(values, noise, metric.min_gain):.2g} %"
+    smallest = f"{100 * visible_gain(values, noise, metric.min_gain):.2g} %"
     if noise == "nearly exact":
-        return f"{value}, nearly the same in {plural(len(values), 'run')}: gains from {seen} on count"
+        return f"{value}, nearly the same in {plural(len(values), 'run')}: gains from {smallest} on count"
     differs = f"{100 * run_to_run_difference(values):.2g} %"
-    return f"{value}, differs by {differs} from run to run: gains below about {seen} may be missed"
+    return f"{value}, differs by {differs} from run to run: gains below about {smallest} may be missed"
 
 
 def describe_result(measured: Comparison, metric: Metric) -> str:
@@ -150,10 +150,10 @@ def attempts_table(run: Run) -> str:
     metric = run.start.metric if run.start else Metric()
     older, latest = run.iterations[:-FULL_ROWS], run.iterations[-FULL_ROWS:]
     lines = ["| attempt | idea | result |", "|---|---|---|"]
-    for one in (*filter(is_kept, older), *latest):
-        cells = (text.replace("|", "¦") for text in (read_idea(one.turn.text), attempt_result(one, metric)))
-        lines.append(f"| {one.number} | {' | '.join(cells)} |")
-    if dropped := sum(not is_kept(one) for one in older):
+    for iteration in (*filter(is_kept, older), *latest):
+        cells = (text.replace("|", "¦") for text in (read_idea(iteration.turn.text), attempt_result(iteration, metric)))
+        lines.append(f"| {iteration.number} | {' | '.join(cells)} |")
+    if dropped := sum(not is_kept(iteration) for iteration in older):
         lines.append(f"\n{plural(dropped, 'older attempt')} dropped and not shown.")
     return "\n".join(lines)
 
@@ -175,31 +175,31 @@ def no_gain(run: Run, attempts: int) -> Opinions:
 @configured
 def exams_refused(run: Run, times: int) -> Opinions:
     """End the run after the exams refused this many attempts: each refusal tells the agent something about them."""
-    refused = sum(not all(exam.passed for exam in one.exams) for one in run.recent)
+    refused = sum(not all(exam.passed for exam in iteration.exams) for iteration in run.recent)
     if 0 < times <= refused:
         yield Stop(Outcome.BLOCKED, f"the exam refused {plural(refused, 'attempt')}: a person should look")
 
 
 def conclude_tuning(run: Run, stop: Stop, end: Comparison | None) -> Stop:
     """Return the end of a run that optimised a number: done if the best version is better than the start."""
-    attempts, kept = len(run.iterations), sum(map(is_kept, run.iterations))
+    attempts, count = len(run.iterations), sum(map(is_kept, run.iterations))
     if run.start is None or stop.outcome in (Outcome.FATAL, Outcome.INTERRUPTED):
         return stop
-    if not kept:
+    if not count:
         outcome = Outcome.STALLED if stop.outcome is Outcome.DONE else stop.outcome
         why = "" if stop.outcome is Outcome.EXHAUSTED else f": {stop.reason}"
         return Stop(outcome, f"none of {plural(attempts, 'attempt')} was kept{why}")
-    metric, share = run.start.metric, f"{kept} of {plural(attempts, 'attempt')} kept"
+    metric, share = run.start.metric, f"{count} of {plural(attempts, 'attempt')} kept"
     if end is None:
         values = f"{format_value(run.start.value, metric)} → {format_value(best_value(run), metric)}"
         return Stop(Outcome.DONE, f"{values} ({share}; the end was not compared with the start)", claim="gain")
     # Such as `0.195 s → 0.168 s (−14 %, better in 21 of 21 pairs; 3 of 9 attempts kept)`.
     values = f"{format_value(end.before, metric)} → {format_value(end.after, metric)}"
     pairs = f", better in {end.better} of {plural(end.pairs, 'pair')}" if end.pairs else ""
-    said = f"{values} ({format_change(end.gain, metric)}{pairs}; {share})"
+    summary = f"{values} ({format_change(end.gain, metric)}{pairs}; {share})"
     if end.kept:
-        return Stop(Outcome.DONE, said, claim="gain")
-    return Stop(Outcome.STALLED, f"no gain from start to end: {said}")
+        return Stop(Outcome.DONE, summary, claim="gain")
+    return Stop(Outcome.STALLED, f"no gain from start to end: {summary}")
 
 
 def commit_subject(iteration: Iteration, metric: Metric) -> str:

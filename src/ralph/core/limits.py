@@ -39,22 +39,22 @@ def wait_for_limit(
         return
     if on_limit == "switch" and available(run, workers_left(run, agents)) is not None:
         return
-    left = min(_time_left(run).values())
-    if seconds is not None and left > 0 and run.seen.elapsed + left >= seconds:
-        minutes = -int(-left // 60)
+    seconds_left = min(_time_left(run).values())
+    if seconds is not None and seconds_left > 0 and run.seen.elapsed + seconds_left >= seconds:
+        minutes = -int(-seconds_left // 60)
         roughly = f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
-        said = f"the usage limit outlasts the time that is left, come back in {roughly}"
-        yield Stop(Outcome.TIMEOUT, f"{said}: {one_line(failure.reason)}")
+        advice = f"the usage limit outlasts the time that is left, come back in {roughly}"
+        yield Stop(Outcome.TIMEOUT, f"{advice}: {one_line(failure.reason)}")
     elif (count := len(_failures_of_kind(run, "limit"))) >= MAX_LIMITED_TURNS:
         yield Stop(Outcome.FAILED, f"{count} turns in a row ran into a usage limit: {one_line(failure.reason)}")
-    elif left > 0:
-        yield Wait(left, f"usage limit: {one_line(failure.reason)}", limited=True)
+    elif seconds_left > 0:
+        yield Wait(seconds_left, f"usage limit: {one_line(failure.reason)}", limited=True)
 
 
 def next_worker(run: Run, agents: tuple[str, ...]) -> str:
     """Return which of `agents` takes the next turn: the first without a usage limit among those that are left."""
-    left = workers_left(run, agents)
-    return available(run, left) or left[0]
+    workers = workers_left(run, agents)
+    return available(run, workers) or workers[0]
 
 
 def workers_left(run: Run, agents: tuple[str, ...]) -> tuple[str, ...]:
@@ -65,13 +65,13 @@ def workers_left(run: Run, agents: tuple[str, ...]) -> tuple[str, ...]:
 
 def available(run: Run, agents: tuple[str, ...]) -> str | None:
     """Return the first of `agents` without a usage limit; None if all have one."""
-    left = _time_left(run)
-    return next((agent for agent in agents if left.get(agent, 0.0) <= 0), None)
+    time_left = _time_left(run)
+    return next((agent for agent in agents if time_left.get(agent, 0.0) <= 0), None)
 
 
 def _time_left(run: Run) -> dict[str, float]:
     """Return the seconds until the usage limit of each agent ends. The wall clock counts suspends as well."""
-    left: dict[str, float] = {}
+    time_left: dict[str, float] = {}
     counts: dict[str, int] = {}
     for turn in (*run.limited, *_failures_of_kind(run, "limit")):
         failure = turn.failure
@@ -82,8 +82,8 @@ def _time_left(run: Run) -> dict[str, float]:
         since = turn.ended_at - (turn.duration if count == 1 else 0.0)
         if failure.resets_at and failure.resets_at > since:
             end = failure.resets_at + AFTER_RESET
-        left[turn.agent] = _seconds_until(end, turn, run)
-    return left
+        time_left[turn.agent] = _seconds_until(end, turn, run)
+    return time_left
 
 
 def _seconds_until(end: float, turn: Turn, run: Run) -> float:
@@ -101,9 +101,9 @@ def retry_transient(run: Run) -> Opinions:
     if len(failed) >= MAX_RETRIES:
         yield Stop(Outcome.FAILED, f"the agent failed {len(failed)} times in a row: {one_line(failure.reason)}")
     pause = _doubling(FIRST_RETRY_WAIT, MAX_RETRY_WAIT, len(failed)) * _jitter(run.id, len(failed))
-    left = _seconds_until(failed[-1].ended_at + pause, failed[-1], run)
-    if left > 0:
-        yield Wait(left, f"retrying: {one_line(failure.reason)}")
+    seconds = _seconds_until(failed[-1].ended_at + pause, failed[-1], run)
+    if seconds > 0:
+        yield Wait(seconds, f"retrying: {one_line(failure.reason)}")
 
 
 def _failures_of_kind(run: Run, kind: str) -> list[Turn]:

@@ -93,8 +93,8 @@ def read_number(output: str, name: str = "") -> float | None:
         text = lines[-1] if lines else ""
     else:
         labelled = re.compile(rf"(?:METRIC\s+)?{re.escape(name)}\s*[=:]\s*(\S+)")
-        found = [match[1] for line in lines if (match := labelled.fullmatch(line))]
-        text = found[-1] if found else ""
+        numbers = [match[1] for line in lines if (match := labelled.fullmatch(line))]
+        text = numbers[-1] if numbers else ""
     number = float(text) if _NUMBER.fullmatch(text) else math.nan
     return number if math.isfinite(number) else None
 
@@ -115,7 +115,7 @@ def spread(values: Sequence[float]) -> float:
 def run_to_run_difference(values: Sequence[float]) -> float:
     """Return the median difference between two runs of the same version, relative to the median value."""
     middle = abs(median(values))
-    differences = [abs(one - other) for at, one in enumerate(values) for other in values[at + 1 :]]
+    differences = [abs(value - other) for at, value in enumerate(values) for other in values[at + 1 :]]
     return median(differences) / middle if middle and differences else 0.0
 
 

@@ -122,31 +122,31 @@ def steps_of(
     outputs_left = new_outputs
 
     def has_fewer_failures(check: MeasuredCheck) -> bool:
-        known = fewest.get(check.name)
-        return check.count is not None and known is not None and check.count.is_better_than(known)
+        lowest = fewest.get(check.name)
+        return check.count is not None and lowest is not None and check.count.is_better_than(lowest)
 
-    found = []
-    for one in (ProgressStep(number=0, checks=baseline, counted=False), *measured):
-        passing = sum(check.passed and (check.name, one.number) not in flaky for check in one.checks)
-        outputs = {(check.name, check.digest) for check in one.checks if not check.passed}
+    measured_steps = []
+    for step in (ProgressStep(number=0, checks=baseline, counted=False), *measured):
+        passing = sum(check.passed and (check.name, step.number) not in flaky for check in step.checks)
+        outputs = {(check.name, check.digest) for check in step.checks if not check.passed}
         gain: Gain = ""
         if passing > most_passing:
             gain = "checks"
-        elif one.tasks_done > most_tasks:
+        elif step.tasks_done > most_tasks:
             gain = "tasks"
-        elif any(map(has_fewer_failures, one.checks)):
+        elif any(map(has_fewer_failures, step.checks)):
             gain = "failures"
-        elif outputs - known_outputs and outputs_left and one.counted:
+        elif outputs - known_outputs and outputs_left and step.counted:
             gain = "output"
         if gain:
             outputs_left = outputs_left - 1 if gain == "output" else new_outputs
-        most_passing, most_tasks = max(most_passing, passing), max(most_tasks, one.tasks_done)
+        most_passing, most_tasks = max(most_passing, passing), max(most_tasks, step.tasks_done)
         known_outputs |= outputs
-        for check in one.checks:
+        for check in step.checks:
             if check.count and (check.name not in fewest or has_fewer_failures(check)):
                 fewest[check.name] = check.count
-        found.append(replace(one, passing=passing, gain=gain))
-    return found[1:]
+        measured_steps.append(replace(step, passing=passing, gain=gain))
+    return measured_steps[1:]
 
 
 def stuck_for(run: Run, new_outputs: int, since: int = 0) -> int:
@@ -164,24 +164,24 @@ def best_iteration(run: Run) -> int:
     return best_step(steps(run, 0))
 
 
-def best_step(found: Sequence[ProgressStep]) -> int:
+def best_step(measured: Sequence[ProgressStep]) -> int:
     def rank(step: ProgressStep) -> tuple[int, float, int]:
         failures = float("inf") if step.failures is None else step.failures
         return step.passing, -failures, step.number
 
-    best = max((step for step in found if step.checked), key=rank, default=None)
+    best = max((step for step in measured if step.checked), key=rank, default=None)
     return best.number if best else 0
 
 
 def describe_standstill(run: Run, iterations: int) -> str:
     """Return how long the run has made no progress, which check stayed red, and which iteration was best."""
-    found = steps(run, 0)
+    history = steps(run, 0)
     text = f"no progress for {plural(iterations, 'iteration')}"
-    red = next((check for check in found[-1].checks if not check.passed), None)
+    red = next((check for check in history[-1].checks if not check.passed), None)
     if red:
         state = f"has {plural(red.count.failures, 'failure')}" if red.count else "is red"
         text += f'; "{one_line(red.name, 80)}" {state}'
-    return f"{text} (best: iteration {best_step(found)})"
+    return f"{text} (best: iteration {best_step(history)})"
 
 
 def _flaky_greens(measured: Sequence[ProgressStep]) -> set[tuple[str, int]]:
@@ -189,12 +189,12 @@ def _flaky_greens(measured: Sequence[ProgressStep]) -> set[tuple[str, int]]:
     passed in."""
     red_later: set[tuple[str, tuple[str, str]]] = set()
     flaky = set()
-    for one in reversed(measured):
-        for check in one.checks:
-            if one.tree and check.passed and (check.name, one.tree) in red_later:
-                flaky.add((check.name, one.number))
-            elif one.tree and not check.passed:
-                red_later.add((check.name, one.tree))
+    for step in reversed(measured):
+        for check in step.checks:
+            if step.tree and check.passed and (check.name, step.tree) in red_later:
+                flaky.add((check.name, step.number))
+            elif step.tree and not check.passed:
+                red_later.add((check.name, step.tree))
     return flaky
 
 
@@ -218,7 +218,7 @@ def _row(step: ProgressStep, turn: Turn) -> str:
     checks = f"{step.passing} of {len(step.checks)} checks pass{failures}" if step.checks else "no checks"
     result = "the turn failed"
     if not turn.failure:
-        said = next((line.strip() for line in turn.text.splitlines() if line.strip()), "")
-        result = GAINS[step.gain] + (f": {one_line(said, 50)}" if said else "")
+        summary = next((line.strip() for line in turn.text.splitlines() if line.strip()), "")
+        result = GAINS[step.gain] + (f": {one_line(summary, 50)}" if summary else "")
     agent = one_line(turn.agent.rpartition("/")[2], 20)
     return one_line(f"{step.number}. {agent}: {checks}: {result}", MAX_TRIED_ROW)

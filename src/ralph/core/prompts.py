@@ -63,16 +63,16 @@ FULL_ITERATIONS = 3  # in the progress section; older ones are only counted
 
 def check_note(check: Check, truncate: int) -> Note:
     output = clean(check.head)
-    shown = head(output, truncate)
+    excerpt = head(output, truncate)
     if check.cut or len(output) > truncate:
-        shown += "... [truncated]"
+        excerpt += "... [truncated]"
     failed = "failed:" if check.timeout or check.void else "failed with"
     lines = [f'Guardrail "{check.name}" {failed} {check.ending}.']
     if check.hint:
         lines.append(f"Hint: {check.hint}")
     if check.log:
         lines.append(f"Output file: {check.log}")
-    return Note("\n".join([*lines, "Output (truncated):", ""]), about="checks", action=check.action, output=shown)
+    return Note("\n".join([*lines, "Output (truncated):", ""]), about="checks", action=check.action, output=excerpt)
 
 
 def more_checks_failed(names: Sequence[str]) -> str:
@@ -95,19 +95,19 @@ def guardrails(brief: Brief) -> str:
 
 def _goal_and_claim(brief: Brief) -> str:
     """Return the goal and, unless it says so itself, how to claim that it is reached."""
-    told = brief.tells_claim and brief.claim and brief.claim.marker not in own_words(brief.goal)
-    return f"{brief.goal}\n\nWhen all of it is done, {brief.claim.request}." if told and brief.claim else brief.goal
+    is_told = brief.tells_claim and brief.claim and brief.claim.marker not in own_words(brief.goal)
+    return f"{brief.goal}\n\nWhen all of it is done, {brief.claim.request}." if is_told and brief.claim else brief.goal
 
 
 def own_words(goal: str) -> str:
     """Return the goal without quoted issues: a marker inside a quoted issue doesn't explain how to claim."""
-    closing = {found[1]: found for found in re.finditer(r"\n</([0-9a-f]{16}) issue>", goal)}
-    kept, at = "", 0
+    closing = {match[1]: match for match in re.finditer(r"\n</([0-9a-f]{16}) issue>", goal)}
+    words, at = "", 0
     for opening in re.finditer(r"<([0-9a-f]{16}) issue>\n", goal) if closing else ():
         closes = closing.get(opening[1])
         if closes and at <= opening.start() and opening.end() <= closes.start():
-            kept, at = kept + goal[at : opening.start()], closes.end()
-    return kept + goal[at:]
+            words, at = words + goal[at : opening.start()], closes.end()
+    return words + goal[at:]
 
 
 def goal(brief: Brief) -> str:
@@ -232,11 +232,11 @@ def promise(brief: Brief) -> str:
     if not opening:
         opening = f"You attempted to end the loop, but you did not output the completion promise {marker}. "
         promise = "promise"
-    told = (
+    request = (
         f"{opening}Continue working on the original task below. "
         f"Only output the {promise} when the task is fully complete.\n\nOriginal task:\n{brief.goal}"
     )
-    return _with_count(brief, f"ultrawork\n\n{told}" if brief.ultrawork else told)
+    return _with_count(brief, f"ultrawork\n\n{request}" if brief.ultrawork else request)
 
 
 def supervise(brief: Brief) -> str:
@@ -264,11 +264,11 @@ def _complete_notes(brief: Brief) -> list[Note]:
 
 
 def _with_output(note: Note, brief: Brief) -> Note:
-    said = note.output if note.about == "checks" else tail(note.output, ERROR_LIMIT)
-    if brief.nonce and said.strip():
-        said = fence(said, "output", brief.nonce)
+    output = note.output if note.about == "checks" else tail(note.output, ERROR_LIMIT)
+    if brief.nonce and output.strip():
+        output = fence(output, "output", brief.nonce)
     text = head(note.text, NOTE_LIMIT, "\n... [truncated]") if note.about != "checks" else note.text
-    return replace(note, text=text + ("\n" if said and not text.endswith("\n") else "") + said, output="")
+    return replace(note, text=text + ("\n" if output and not text.endswith("\n") else "") + output, output="")
 
 
 def _about_fences(brief: Brief) -> str:
@@ -315,9 +315,9 @@ def section(iteration: Iteration) -> str:
     if iteration.turn.failure:
         lines.append(f"- Error: {one_line(iteration.turn.failure.reason)}")
     if iteration.checks:
-        shown = iteration.checks[:MAX_CHECKS]
-        lines += ["- Checks:", *(f"  - {one_line(check.name)}: {_verdict(check)}" for check in shown)]
-        if more := len(iteration.checks) - len(shown):
+        listed_checks = iteration.checks[:MAX_CHECKS]
+        lines += ["- Checks:", *(f"  - {one_line(check.name)}: {_verdict(check)}" for check in listed_checks)]
+        if more := len(iteration.checks) - len(listed_checks):
             lines.append(f"  - and {more} more")
     return "\n".join(lines) + "\n"
 
@@ -325,8 +325,8 @@ def section(iteration: Iteration) -> str:
 def _verdict(check: Check) -> str:
     if check.passed:
         return "PASS"
-    said = "" if check.timeout or check.void else clean(check.tail)
-    first = next((line for line in said.split("\n") if line.strip()), check.ending)
+    output = "" if check.timeout or check.void else clean(check.tail)
+    first = next((line for line in output.split("\n") if line.strip()), check.ending)
     return f"FAIL — {one_line(first)}"
 
 
@@ -336,11 +336,11 @@ MAX_COMMIT_MESSAGE = 20_000
 def commit_message(answer: str) -> str | None:
     """Return the text of the first `<response>` tag, else the first line with text; None if there is none."""
     text = clean(answer)
-    _, found = next(responses(text), (None, None))
-    if found is None:
+    _, message = next(responses(text), (None, None))
+    if message is None:
         lines = (line.strip() for line in text.splitlines())
-        found = next((line for line in lines if line.strip("`~")), "")
-    return head(found, MAX_COMMIT_MESSAGE) or None
+        message = next((line for line in lines if line.strip("`~")), "")
+    return head(message, MAX_COMMIT_MESSAGE) or None
 
 
 _UNTESTED = """\

@@ -77,7 +77,7 @@ class Part(Struct, frozen=True):
 
 def without(content: str, hunks: Iterable[Hunk]) -> str:
     lines = content.split("\n")
-    for hunk in sorted(hunks, key=lambda one: one.start, reverse=True):
+    for hunk in sorted(hunks, key=lambda change: change.start, reverse=True):
         lines[hunk.start - 1 : hunk.end - 1] = hunk.removed
     return "\n".join(lines)
 
@@ -102,15 +102,15 @@ _PLACE = re.compile(r"@@ -\d+(?:,\d+)? \+(?P<start>\d+)(?:,(?P<count>\d+))? @@ ?
 
 def _hunk(path: str, text: str, is_new_file: bool) -> Hunk:
     place, *lines = text.split("\n")  # a line may contain a form feed or end with CR
-    found = _PLACE.match(place)
-    assert found is not None, place
+    match = _PLACE.match(place)
+    assert match is not None, place
     return Hunk(
         path=path,
         # for a pure deletion git names the line before it
-        start=int(found["start"]) + (found["count"] == "0"),
+        start=int(match["start"]) + (match["count"] == "0"),
         removed=tuple(line[1:] for line in lines if line.startswith("-")),
         added=tuple(line[1:] for line in lines if line.startswith("+")),
-        function=found["function"],
+        function=match["function"],
         is_new_file=is_new_file,
     )
 
@@ -180,16 +180,16 @@ _BLOCK_MARK = re.compile(r'"""|\'\'\'|/\*|\*/')
 
 def _block_lines(content: str) -> set[int]:
     """Return the numbers of lines that begin inside a block comment or a docstring, or open one at their start."""
-    found, end = set(), ""
+    numbers, end = set(), ""
     for number, line in enumerate(content.split("\n"), 1):
         if end or line.strip().startswith(tuple(_BLOCKS)):
-            found.add(number)
+            numbers.add(number)
         for mark in _BLOCK_MARK.findall(line):
             if not end:
                 end = _BLOCKS.get(mark, "")
             elif mark == end:
                 end = ""
-    return found
+    return numbers
 
 
 MAX_CHECK_RUNS = 10  # controls included
@@ -225,7 +225,7 @@ class Proof(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def whole(self) -> tuple[Untested, ...]:
         """The untested parts that are whole groups: the agent can be asked about these."""
-        return tuple(one for one in self.untested if one.is_whole) if self.verdict == "untested" else ()
+        return tuple(part for part in self.untested if part.is_whole) if self.verdict == "untested" else ()
 
 
 def prove(hunks: Sequence[Hunk], undo: Undo, clock: Callable[[], float], max_seconds: float = MAX_SECONDS) -> Proof:
@@ -237,9 +237,9 @@ def prove(hunks: Sequence[Hunk], undo: Undo, clock: Callable[[], float], max_sec
     def passes_without(parts: Sequence[Part]) -> bool | None:
         """Return whether every check passes without these parts; None if the time is over."""
         nonlocal runs
-        left = max_seconds - (clock() - started)
-        runs += left > 0
-        return undo(parts, left) if left > 0 else None
+        seconds_left = max_seconds - (clock() - started)
+        runs += seconds_left > 0
+        return undo(parts, seconds_left) if seconds_left > 0 else None
 
     waiting, untested, tried = list(groups), list[Part](), 0
     verdict: ProofVerdict = "no time"

@@ -74,12 +74,12 @@ def completed(
     """
     if run.hand_over:  # the previous agent's claim was refused
         return
-    seen = find_claims(claims, run, reading)
-    claim = next((claim for claim, found in seen if not found.doubt), None)
+    markers = find_claims(claims, run, reading)
+    claim = next((claim for claim, marker in markers if not marker.doubt), None)
     if claim is None:
         # Say why the marker did not count, or an honest agent would be told that it didn't claim.
-        for claim, found in seen[:1]:
-            yield from _refuse_wording(claim.marker, found, "When the work is done")
+        for claim, marker in markers[:1]:
+            yield from _refuse_wording(claim.marker, marker, "When the work is done")
         return
     objections = [opinion for gate in gates for opinion in gate(run)]
     for opinion in objections:
@@ -116,10 +116,11 @@ def claim_reminder(run: Run, claims: Sequence[Claim], reading: Reading = Reading
     yield Note(text, about="claim")
 
 
-def _refuse_wording(marker: str, found: FoundMarker, when: str) -> Opinions:
-    told = f'{WROTE} "{found.words}", which does not count: {found.doubt}. {when}, put {marker} alone on the last line'
-    yield Note(f"{told}, after an empty line, and don't lead up to it with a colon.", about="wording")
-    yield Refusal(marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
+def _refuse_wording(marker: str, misplaced: FoundMarker, when: str) -> Opinions:
+    doubt = f'{WROTE} "{misplaced.words}", which does not count: {misplaced.doubt}.'
+    advice = f"{when}, put {marker} alone on the last line, after an empty line, and don't lead up to it with a colon."
+    yield Note(f"{doubt} {advice}", about="wording")
+    yield Refusal(marker, "wording", f'the agent wrote "{misplaced.words}": {misplaced.doubt}')
 
 
 UNSTARTABLE = (126, 127)  # exit codes of a shell: the command is not executable, or was not found
@@ -136,8 +137,8 @@ def startup_problem(checks: Sequence[Check]) -> tuple[str, str] | None:
 def never_started(run: Run) -> Opinions:
     """End a run without a baseline if a check that has never started in it exits with 127 twice in a row."""
     for check in run.recent[-1].checks if len(run.recent) > 1 and not run.retries else ():
-        codes = [one.exit_code for past in run.iterations for one in past.checks if one.name == check.name]
-        before = [one.exit_code for one in run.recent[-2].checks if one.name == check.name]
+        codes = [result.exit_code for past in run.iterations for result in past.checks if result.name == check.name]
+        before = [result.exit_code for result in run.recent[-2].checks if result.name == check.name]
         if before and set(codes) == {127}:
             yield Stop(Outcome.FATAL, f"{_cannot_start(check)} twice in a row (fix --check)")
 
@@ -150,14 +151,14 @@ def _cannot_start(check: Check) -> str:
 @configured
 def blocked(run: Run, word: str, reading: Reading = Reading()) -> Opinions:
     """End the run if the agent reports that it cannot continue. After a resume it has to report that again."""
-    seen = find_blocked(word, run.recent[-1].turn, reading) if run.recent and not run.retries else None
-    if seen is None:
+    report = find_blocked(word, run.recent[-1].turn, reading) if run.recent and not run.retries else None
+    if report is None:
         return
-    found, why = seen
-    if not found.doubt:
+    marker, why = report
+    if not marker.doubt:
         yield Stop(Outcome.BLOCKED, why or "the agent said that it cannot continue, but not why")
         return
-    yield from _refuse_wording(f"<response>{word}: why</response>", found, "If you cannot continue")
+    yield from _refuse_wording(f"<response>{word}: why</response>", marker, "If you cannot continue")
 
 
 def _why_done(claim: Claim, run: Run) -> str:
@@ -165,8 +166,8 @@ def _why_done(claim: Claim, run: Run) -> str:
         return "the checks pass and the agent had nothing to add"
     if claim.kind == "checks":
         return f"every check passes{_red_before(run)}"
-    said = {"file": f"the file {claim.text} is there", "turn": "the agent finished its turn"}
-    reason = said.get(claim.kind, f"the agent said {claim.marker}")
+    reasons = {"file": f"the file {claim.text} is there", "turn": "the agent finished its turn"}
+    reason = reasons.get(claim.kind, f"the agent said {claim.marker}")
     count = len(run.last.checks) if run.last else 0
     return f"{plural(count, 'check')} pass{'es' * (count == 1)}{_red_before(run)} and {reason}" if count else reason
 
@@ -215,16 +216,16 @@ def claimed_in_a_row(
     """
     if any(opinion for gate in gates for opinion in gate(run)):
         return
-    said = 0
+    count = 0
     for last in reversed(run.iterations):
         then = replace(run, iterations=run.iterations[: last.number])
-        if all(found.doubt for _, found in find_claims(claims, then, reading)):
+        if all(marker.doubt for _, marker in find_claims(claims, then, reading)):
             break
-        said += 1
-        if said == times or tree_files(last.tree) != tree_files(run.tree_before(last.number)):
+        count += 1
+        if count == times or tree_files(last.tree) != tree_files(run.tree_before(last.number)):
             break
-    if said < times:
-        yield Note(LOOK_AGAIN.format(said=said, times=times), about="claims")
+    if count < times:
+        yield Note(LOOK_AGAIN.format(said=count, times=times), about="claims")
 
 
 def refused_commit(run: Run) -> Opinions:
@@ -237,18 +238,20 @@ def refused_commit(run: Run) -> Opinions:
 def open_tasks(run: Run) -> Opinions:
     """Gate: every task of the tasks file is done. Names the next one."""
     tasks = run.seen.tasks or ()
-    left = [task for task in tasks if not task.done]
-    if left:
-        upcoming = next((task for task in left if not task.failed), left[0])
-        count = f"{len(left)} of {len(tasks)} tasks are not done."
-        stuck = f" Failed or blocked: {sum(task.failed for task in left)}." if any(t.failed for t in left) else ""
+    open_ones = [task for task in tasks if not task.done]
+    if open_ones:
+        upcoming = next((task for task in open_ones if not task.failed), open_ones[0])
+        count = f"{len(open_ones)} of {len(tasks)} tasks are not done."
+        stuck = (
+            f" Failed or blocked: {sum(task.failed for task in open_ones)}." if any(t.failed for t in open_ones) else ""
+        )
         yield Note(f"{count}{stuck} The next one: {upcoming.text}", about="tasks")
 
 
 @configured
 def no_work(run: Run, at_least: int) -> Opinions:
     """Gate: the agent made at least that many tool calls or, if it doesn't report them, changed the workspace."""
-    counts = [turn.tool_calls for one in run.iterations for turn in one.turns]
+    counts = [turn.tool_calls for iteration in run.iterations for turn in iteration.turns]
     if any(count is not None for count in counts):
         has_worked = sum(count or 0 for count in counts) >= at_least
     else:
@@ -274,10 +277,10 @@ def protected_files(run: Run) -> Opinions:
 @configured
 def wait_for_children(run: Run, timeout: float) -> Opinions:
     """Wait for the runs that the agent started."""
-    left = timeout - run.seen.done_for
+    seconds = timeout - run.seen.done_for
     children = run.seen.children
-    if children and left > 0:
-        yield Wait(left, f"children are running: {', '.join(children)}", children=children)
+    if children and seconds > 0:
+        yield Wait(seconds, f"children are running: {', '.join(children)}", children=children)
 
 
 def running_children(run: Run) -> Opinions:
@@ -323,8 +326,8 @@ def at_most(
     if seconds is not None and run.seen.elapsed >= seconds:
         yield Stop(Outcome.TIMEOUT, f"the time limit of {seconds:g} seconds is over")
     if iterations is not None and len(run.iterations) >= iterations:
-        said = f"{plural(iterations, 'iteration')} without an accepted claim"
-        yield Stop(Outcome.EXHAUSTED, said + _what_was_missing(claims, reading, run))
+        summary = f"{plural(iterations, 'iteration')} without an accepted claim"
+        yield Stop(Outcome.EXHAUSTED, summary + _what_was_missing(claims, reading, run))
 
 
 def _what_was_missing(claims: Sequence[Claim], reading: Reading, run: Run) -> str:
@@ -332,12 +335,12 @@ def _what_was_missing(claims: Sequence[Claim], reading: Reading, run: Run) -> st
     last = run.last
     if last is not None and last.turn.failure:
         return f": the last turn failed: {last.turn.failure.reason}"
-    seen = [found for _, found in find_claims(claims, run, reading)]
-    if not missing or last is None or not last.is_green or any(not found.doubt for found in seen):
+    markers = [marker for _, marker in find_claims(claims, run, reading)]
+    if not missing or last is None or not last.is_green or any(not marker.doubt for marker in markers):
         return ""
     lacking = (
-        f'what the agent wrote ("{seen[0].words}") does not count: {seen[0].doubt}'
-        if seen
+        f'what the agent wrote ("{markers[0].words}") does not count: {markers[0].doubt}'
+        if markers
         else f"the agent did not {missing}"
     )
     return f": {'the checks pass, but ' if last.checks else ''}{lacking}"

@@ -98,8 +98,8 @@ def redact_text(text: str) -> str:
 class Redactor:
     """Redacts what looks like a key, and values that are known to be secret."""
 
-    def __init__(self, known: Iterable[bytes] = ()) -> None:
-        self._known = sorted(known, key=len, reverse=True)
+    def __init__(self, secrets: Iterable[bytes] = ()) -> None:
+        self._known = sorted(secrets, key=len, reverse=True)
 
     def __call__(self, data: bytes) -> bytes:
         for value in self._known:

@@ -187,9 +187,9 @@ def after(facts: Facts, event: e.Event, at: float) -> Facts:
     """Return the summary after `event`, the same object if the event changes nothing in it."""
     match event:
         case e.RunStarted():
-            known = {name: getattr(event, name) for name in _FROM_START}
+            changes = {name: getattr(event, name) for name in _FROM_START}
             goal, began = one_line(event.goal, GOAL_SHOWN), facts.began or at
-            return replace(facts, **known, **_NOT_ENDED, goal=goal, began=began, changed=at)
+            return replace(facts, **changes, **_NOT_ENDED, goal=goal, began=began, changed=at)
         case e.IterationFinished():
             checks = event.record.checks
             return replace(
@@ -215,10 +215,10 @@ def after(facts: Facts, event: e.Event, at: float) -> Facts:
         case e.AgentStarted() | e.Continued() if facts.waits or facts.paused:
             return replace(facts, waits="", paused="", changed=at)
         case e.RunFinished():
-            known = {name: getattr(event, name) for name in _FROM_END}
+            changes = {name: getattr(event, name) for name in _FROM_END}
             return replace(
                 facts,
-                **known,
+                **changes,
                 outcome=event.outcome.value,
                 reason=one_line(event.reason, REASON_SHOWN),
                 finished=event.iterations,
@@ -288,8 +288,8 @@ class Activity:
             case e.AgentText():
                 return self._latest_tool()
             case e.ToolStarted():
-                given = short(event.input.replace(self._root, "") if self._root else event.input, 200)
-                text = short(event.name, 80) + (f"({given})" if given else "")
+                argument = short(event.input.replace(self._root, "") if self._root else event.input, 200)
+                text = short(event.name, 80) + (f"({argument})" if argument else "")
                 if len(self._tools) < MAX_OPEN_TOOLS:
                     self._tools[event.id] = text
                 return text

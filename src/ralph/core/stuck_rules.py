@@ -39,8 +39,10 @@ def not_allowed(run: Run, works_elsewhere: bool = False) -> Opinions:
     An agent that `works_elsewhere` may have worked even if the workspace is unchanged.
     """
     recent = run.recent[-MAX_DENIED_TURNS:]
-    if len(recent) == MAX_DENIED_TURNS and all(_was_only_denied(one, run, works_elsewhere) for one in recent):
-        tools = listed(tuple(dict.fromkeys(tool for one in recent for tool in one.turn.denials)))
+    if len(recent) == MAX_DENIED_TURNS and all(
+        _was_only_denied(iteration, run, works_elsewhere) for iteration in recent
+    ):
+        tools = listed(tuple(dict.fromkeys(tool for iteration in recent for tool in iteration.turn.denials)))
         yield Stop(
             Outcome.FAILED, f"the agent may not use {tools}, and did nothing else for two turns; to let it: {WAYS_OUT}"
         )
@@ -55,10 +57,10 @@ def _was_only_denied(iteration: Iteration, run: Run, works_elsewhere: bool) -> b
 
 def taken_over(run: Run) -> Opinions:
     """Tell the agent that takes over what was tried."""
-    if done := run.hand_over:
-        place = f"as they were after iteration {done.start}, the best so far" if done.start else "as it left them"
+    if handed := run.hand_over:
+        place = f"as they were after iteration {handed.start}, the best so far" if handed.start else "as it left them"
         yield Note(
-            f"You take over from another agent ({done.agent}): {done.reason}. The files are {place}. "
+            f"You take over from another agent ({handed.agent}): {handed.reason}. The files are {place}. "
             "Don't repeat what did not help. What was tried, one iteration a line:",
             about="handover",
             output=list_attempts(run),
@@ -116,13 +118,13 @@ def _next_agent(run: Run, agents: tuple[str, ...], reason: str) -> HandOver | No
     return HandOver(after=len(run.iterations), agent=agent, to=others[0], reason=reason, start=start)
 
 
-def _is_repeat(one: Iteration, other: Iteration, commits: bool) -> bool:
+def _is_repeat(this: Iteration, other: Iteration, commits: bool) -> bool:
     return (
-        one.turn.text == other.turn.text
-        and (one.tree == other.tree or (commits and tree_files(one.tree) == tree_files(other.tree)))
-        and not one.turn.failure
+        this.turn.text == other.turn.text
+        and (this.tree == other.tree or (commits and tree_files(this.tree) == tree_files(other.tree)))
+        and not this.turn.failure
         and not other.turn.failure
-        and [c.passed for c in one.checks] == [c.passed for c in other.checks]
+        and [c.passed for c in this.checks] == [c.passed for c in other.checks]
     )
 
 

@@ -63,13 +63,13 @@ def box_lines(text: str) -> list[BoxLine]:
             is_comment = (is_comment or "<!--" in line) and "-->" not in line.rpartition("<!--")[2]
         if is_plain and (heading := _HEADING.fullmatch(line)):
             section = heading[2].strip().lower() if len(heading[1]) <= 2 else section
-        found = _BOX.fullmatch(line) if is_plain and "<!--" not in line.partition("[")[0] else None
+        match = _BOX.fullmatch(line) if is_plain and "<!--" not in line.partition("[")[0] else None
         bare = line.lstrip(" \t>")
         indent = len(line[: len(line) - len(bare)].expandtabs(4)) if bare else 1 << 30
-        made = BoxLine(number=number, text=line, indent=indent, is_plain=is_plain, section=section)
-        if found:
-            made.at, made.mark, made.words = at + found.start(1), found[1], (found[2] or "").strip()
-        lines.append(made)
+        box = BoxLine(number=number, text=line, indent=indent, is_plain=is_plain, section=section)
+        if match:
+            box.at, box.mark, box.words = at + match.start(1), match[1], (match[2] or "").strip()
+        lines.append(box)
         at += len(whole) + 1
     return lines
 
@@ -103,7 +103,7 @@ def tasks_in_json(content: Any) -> Iterator[Task]:
 
 def _lists_in(entry: Any) -> list[Any]:
     lists = (entry[key] for key in LISTS if isinstance(entry.get(key), list)) if isinstance(entry, dict) else ()
-    return [one for entries in lists for one in entries]
+    return [item for entries in lists for item in entries]
 
 
 def entry_text(entry: Mapping[str, Any]) -> str:

@@ -32,7 +32,7 @@ def escaped(lines: bytes) -> bytes:
     escaped. The JSON standard allows them unescaped.
     """
     text = lines.decode("utf-8", "surrogateescape")
-    return _HIDDEN.sub(lambda found: json_escape(found[0]), text).encode("utf-8", "surrogateescape")
+    return _HIDDEN.sub(lambda match: json_escape(match[0]), text).encode("utf-8", "surrogateescape")
 
 
 def json_escape(char: str) -> str:
@@ -58,12 +58,12 @@ def whole_words(text: str, limit: int, mark: str = "") -> str:
     """
     if len(text) <= limit:
         return text
-    shown = text[: max(limit, 0)]
+    start = text[: max(limit, 0)]
     if not text[limit].isspace() and not text[limit - 1].isspace():
-        words = shown.rsplit(None, 1)
+        words = start.rsplit(None, 1)
         if len(words) > 1 and 2 * len(words[0]) >= limit:
-            shown = words[0]
-    return shown + mark
+            start = words[0]
+    return start + mark
 
 
 def both_ends(text: str, limit: int, mark: str) -> str:
@@ -71,8 +71,8 @@ def both_ends(text: str, limit: int, mark: str) -> str:
     if len(text) <= limit:
         return text
     half, end = limit // 2, text[-(limit // 2) :]
-    kept = end.split(None, 1)[-1] if not text[-half - 1].isspace() and not end[0].isspace() else end
-    return whole_words(text, half) + mark + (kept if 2 * len(kept) >= half else end)
+    last = end.split(None, 1)[-1] if not text[-half - 1].isspace() and not end[0].isspace() else end
+    return whole_words(text, half) + mark + (last if 2 * len(last) >= half else end)
 
 
 def one_line(text: str, limit: int = 200) -> str:

@@ -116,7 +116,7 @@ class Database(PsycopgConnector):
         super().__init__(
             conninfo=url,
             # The pool's check of a connection begins a transaction with our settings.
-            pool_factory=lambda **given: AsyncConnectionPool(**{**given, "check": _begin}),
+            pool_factory=lambda **options: AsyncConnectionPool(**{**options, "check": _begin}),
             connection_class=ImpatientConnection,
             kwargs={"prepare_threshold": None, "connect_timeout": int(STATEMENT_TIMEOUT), "application_name": "ralph"},
             min_size=1,
@@ -261,13 +261,13 @@ async def migrate(url: str) -> None:
         pass
 
 
-def resolve_url(given: str | None) -> str:
+def resolve_url(address: str | None) -> str:
     """Return the URL from --db or from $RALPH_DB, which may name a file with `@`. --db must not contain a password."""
-    if given is not None and "password" in _parse_url(given):
+    if address is not None and "password" in _parse_url(address):
         hint = f"keep it in PGPASSWORD, in a password file, or the whole URL in {VARIABLE}"
         raise UserError("a password in --db is visible to everyone on this machine", hint)
-    url = os.environ.get(VARIABLE, "") if given is None else given
-    if given is None and url.startswith("@"):
+    url = os.environ.get(VARIABLE, "") if address is None else address
+    if address is None and url.startswith("@"):
         try:
             url = read_given(url[1:], 1 << 16).decode("utf-8", "replace").strip()
         except OSError as error:

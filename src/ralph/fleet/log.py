@@ -155,9 +155,9 @@ class BacklogLog:
             for event in events:
                 after = next_state(after, event, time.time(), by)
             await self._insert(connection, by, events, is_open=after.finished is None)
-        known = () if by == TICK else due_jobs(before)
+        due = () if by == TICK else due_jobs(before)
         for key in due_jobs(after):
-            if key not in known:
+            if key not in due:
                 await self._defer(connection, key, f"{MERGES if key == GATE else TASKS}.{repository}")
         return after
 
@@ -220,7 +220,7 @@ async def add_backlog(
 
 async def _find_same(connection: Transaction, order: BacklogOrder) -> BacklogRow | None:
     """Return the open run of the same backlog, unless the machine that brought it is still there."""
-    brought = {one.brings for one in await list_workers(connection) if one.is_present}
+    brought = {worker.brings for worker in await list_workers(connection) if worker.is_present}
     same = "is_open AND backlog = %s AND target = %s"
     for row in await list_backlogs(connection, same, order.source.name, order.shown_target):
         if row.id in brought and row.id != order.id:  # ours may be there since the connection was lost
@@ -241,16 +241,16 @@ async def delete_stalled_jobs(database: Database, own: Collection[int | None]) -
 
 async def check_backlog(database: Database, log: BacklogLog) -> None:
     """Queue the tasks whose job is gone, end the backlog run at its limits, and defer jobs that are missing."""
-    held = (await log.refresh()).holders.copy()  # before the look at the jobs: a later job may be too new for it
+    holders = (await log.refresh()).holders.copy()  # before the look at the jobs: a later job may be too new for it
     alive = {str(job.id) for job in await database.app.job_manager.list_jobs_async(status="doing")}
-    lost = {key: by for key, by in held.items() if by.rpartition("/")[2] not in alive}
+    orphans = {key: by for key, by in holders.items() if by.rpartition("/")[2] not in alive}
     workers = await database.transact(list_workers)
-    costs = [cost for one in workers for cost in one.spending.get(log.work, {}).items()]
+    costs = [cost for worker in workers for cost in worker.spending.get(log.work, {}).items()]
 
     def check(state: BacklogState) -> list[LedgerEvent]:
-        gone = {key: by.rpartition("/")[0] for key, by in lost.items() if state.holders.get(key) == by}
-        closed = [backlog_events.GateFinished(GateVerdict())] if gone.pop(GATE, None) else []
-        queued = [backlog_events.TaskQueued(key, f"worker {name} is gone") for key, name in gone.items()]
+        still_held = {key: by.rpartition("/")[0] for key, by in orphans.items() if state.holders.get(key) == by}
+        closed = [backlog_events.GateFinished(GateVerdict())] if still_held.pop(GATE, None) else []
+        queued = [backlog_events.TaskQueued(key, f"worker {name} is gone") for key, name in still_held.items()]
         return [*queued, *closed, *_check_limits(state, costs)]
 
     await log.append(TICK, check)
@@ -313,23 +313,23 @@ async def steer(database: Database, action: str, work: str, key: str = "", note:
         decide = partial(decide_request, TaskRequest("retry" if action == "retry" else "withdraw", key, note))
     row = await database.transact(find_backlog, work)
     state = await BacklogLog(database, row.id).append("", decide)
-    known = find_task(state.board, key, row.name).task.key if key else ""
-    return DONE[action].format(work=row.name, key=known)
+    task_key = find_task(state.board, key, row.name).task.key if key else ""
+    return DONE[action].format(work=row.name, key=task_key)
 
 
 async def find_backlog(connection: Transaction, name: str) -> BacklogRow:
     """Return the named backlog run, or the one that is open, or the last one."""
-    known = await list_backlogs(connection)
-    if not known:
+    rows = await list_backlogs(connection)
+    if not rows:
         raise UserError("no backlog in this database", "start one: ralph work BACKLOG --db URL --push --check CMD")
-    found = [row for row in known if name in (row.name, row.id) or (not name and row.is_open)]
-    if not (found or name):
-        return known[-1]
-    if len(found) != 1:
-        names = ", ".join(f"{row.name} ({row.backlog})" for row in found or known[-10:])
+    matching = [row for row in rows if name in (row.name, row.id) or (not name and row.is_open)]
+    if not (matching or name):
+        return rows[-1]
+    if len(matching) != 1:
+        names = ", ".join(f"{row.name} ({row.backlog})" for row in matching or rows[-10:])
         message = f"no backlog run {name} in this database" if name else "several backlogs are open"
         raise UserError(message, f"name one of them: {names}")
-    return found[0]
+    return matching[0]
 
 
 async def load_shared_backlog(database: Database, name: str) -> tuple[BacklogRow, BacklogState, list[WorkerRow]]:
@@ -337,7 +337,7 @@ async def load_shared_backlog(database: Database, name: str) -> tuple[BacklogRow
     row = await database.transact(find_backlog, name)
     state = await BacklogLog(database, row.id).refresh()
     workers = await database.transact(list_workers)
-    return row, state, [one for one in workers if one.repository == row.repository]
+    return row, state, [worker for worker in workers if worker.repository == row.repository]
 
 
 def describe_worker(worker: WorkerRow, board: Board) -> str:

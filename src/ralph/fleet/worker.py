@@ -125,9 +125,9 @@ class Worker:
         self._brought = row.id
         if row.id != order.id:
             self._say(f"{row.name} continues as it was started; its list is now watched here")
-        known = self._localize(row)
-        settings = replace(known.settings, notify=order.settings.notify)
-        await self._open(replace(known, settings=settings, source=order.source))
+        local = self._localize(row)
+        settings = replace(local.settings, notify=order.settings.notify)
+        await self._open(replace(local, settings=settings, source=order.source))
 
     # The event loop
 

@@ -89,8 +89,8 @@ class Hosted(Struct, frozen=True):
 
 
 def _host_error(hosted: Hosted, path: str, error: str, answer: bytes) -> HostError:
-    found = re.search(r"\(HTTP (\d+)\)", error)
-    status = int(found[1]) if found else 0
+    match = re.search(r"\(HTTP (\d+)\)", error)
+    status = int(match[1]) if match else 0
     if status == 401:
         return HostError(f"the login at {hosted.host} has expired", LOGIN, status)
     if status == 404:
@@ -98,7 +98,7 @@ def _host_error(hosted: Hosted, path: str, error: str, answer: bytes) -> HostErr
     reason = one_line(clean(error).replace("gh: ", ""), 300) or "gh failed"
     try:  # GitHub may give reasons in addition to the error message
         errors = json.loads(answer).get("errors", [])
-        texts = [str(one.get("message", "") if isinstance(one, dict) else one) for one in errors]
+        texts = [str(item.get("message", "") if isinstance(item, dict) else item) for item in errors]
     except (*UNREADABLE, AttributeError, TypeError):
         texts = []
     details = "; ".join(filter(None, (one_line(clean(text), 200) for text in texts)))
@@ -179,25 +179,25 @@ class HostCheck(Struct, frozen=True):
 
 
 def publish_pull_request(
-    hosted: Hosted, known: PullRequest | None, *, branch: str, base: str, title: str, body: str, is_draft: bool
+    hosted: Hosted, recorded: PullRequest | None, *, branch: str, base: str, title: str, body: str, is_draft: bool
 ) -> PullRequest:
     """Open or update the pull request of a branch into `base`. Raise if it was closed or merged."""
-    if known:
-        found: PullRequest | None = load_pull_request(hosted, known.number)
+    if recorded:
+        current: PullRequest | None = load_pull_request(hosted, recorded.number)
     else:  # each run has its own branch, so any pull request of that branch is the run's; take the newest
         there = hosted.api(f"pulls?state=all&head={hosted.owner}:{branch}&per_page=100")
         known_there = map(_parse_pull_request, there if isinstance(there, list) else ())
-        found = max(known_there, key=lambda one: one.number, default=None)
+        current = max(known_there, key=lambda candidate: candidate.number, default=None)
     content = {"title": title[:MAX_TITLE], "body": body[:MAX_BODY]}
-    if found is None:
+    if current is None:
         request = {**content, "head": branch, "base": base, "draft": is_draft}
         return _parse_pull_request(hosted.api("pulls", "POST", request))
-    if not found.is_open:
+    if not current.is_open:
         what, hint = "closed", f"reopen it if you want it; the work is on the branch {branch}"
-        if found.is_merged:
+        if current.is_merged:
             what, hint = "merged", f"later work is on the branch {branch}"
-        raise UserError(f"pull request #{found.number} has been {what}: {found.url}", hint)
-    changed = _parse_pull_request(hosted.api(f"pulls/{found.number}", "PATCH", content))
+        raise UserError(f"pull request #{current.number} has been {what}: {current.url}", hint)
+    changed = _parse_pull_request(hosted.api(f"pulls/{current.number}", "PATCH", content))
     if changed.is_draft and not is_draft:
         hosted.api("/graphql", "POST", {"query": _READY, "variables": {"id": changed.node}})
     return changed
@@ -209,21 +209,21 @@ def load_pull_request(hosted: Hosted, number: int) -> PullRequest:
 
 def list_checks(hosted: Hosted, sha: str) -> list[HostCheck]:
     """Return the checks of a commit: check runs, and commit statuses."""
-    found: dict[str, HostCheck] = {}
+    checks: dict[str, HostCheck] = {}
     what: Literal["pending", "green", "red"]
-    for one in _rows(hosted.api(f"commits/{sha}/check-runs?per_page=100"), "check_runs"):
-        name, conclusion, output = str(one.get("name", "")), str(one.get("conclusion") or ""), one.get("output") or {}
-        is_over = str(one.get("status", "")) not in _PENDING
+    for row in _rows(hosted.api(f"commits/{sha}/check-runs?per_page=100"), "check_runs"):
+        name, conclusion, output = str(row.get("name", "")), str(row.get("conclusion") or ""), row.get("output") or {}
+        is_over = str(row.get("status", "")) not in _PENDING
         what = "pending" if not is_over else "green" if conclusion in _GREEN else "red"
         summary = "\n".join(str(output[key]) for key in ("title", "summary", "text") if output.get(key))
         # The latest check with a name comes first.
-        found.setdefault(name, HostCheck(name, what, conclusion, str(one.get("id", "")), summary))
-    for one in _rows(hosted.api(f"commits/{sha}/status?per_page=100"), "statuses"):
-        state = str(one.get("state", ""))
-        name = str(one.get("context", "status"))
+        checks.setdefault(name, HostCheck(name, what, conclusion, str(row.get("id", "")), summary))
+    for row in _rows(hosted.api(f"commits/{sha}/status?per_page=100"), "statuses"):
+        state = str(row.get("state", ""))
+        name = str(row.get("context", "status"))
         what = "pending" if state == "pending" else "green" if state == "success" else "red"
-        found.setdefault(name, HostCheck(name, what, state, summary=str(one.get("description") or "")))
-    return list(found.values())
+        checks.setdefault(name, HostCheck(name, what, state, summary=str(row.get("description") or "")))
+    return list(checks.values())
 
 
 def load_log(hosted: Hosted, check: HostCheck, limit: int) -> str:
@@ -238,8 +238,8 @@ def load_log(hosted: Hosted, check: HostCheck, limit: int) -> str:
 
 
 def _rows(answer: Any, name: str) -> list[dict[str, Any]]:
-    found = answer.get(name) if isinstance(answer, dict) else None
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    rows = answer.get(name) if isinstance(answer, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _parse_pull_request(answer: Any) -> PullRequest:
@@ -299,41 +299,43 @@ class Issue(Struct, frozen=True, kw_only=True):
 def issue_goal(number: int | str, path: str, text: str) -> str:
     """Return the goal for an issue. The nonce is a hash of the text: the text can't contain it, and the same issue
     always gives the same goal."""
-    shown = readable(text)
-    nonce = sha256(shown.encode("utf-8", "replace")).hexdigest()[:16]
-    return GOAL.format(number=number, path=path, nonce=nonce, text=shown)
+    visible_text = readable(text)
+    nonce = sha256(visible_text.encode("utf-8", "replace")).hexdigest()[:16]
+    return GOAL.format(number=number, path=path, nonce=nonce, text=visible_text)
 
 
 def readable(text: str) -> str:
     """Return the visible part of a text: no HTML comments, invisible or control characters."""
-    seen = re.sub(r"<!--.*?(?:-->|\Z)", "", clean(text), flags=re.DOTALL)
-    return "".join(one for one in seen if one in "\n\t\u200d" or unicodedata.category(one) not in ("Cf", "Co", "Cn"))
+    visible = re.sub(r"<!--.*?(?:-->|\Z)", "", clean(text), flags=re.DOTALL)
+    return "".join(
+        char for char in visible if char in "\n\t\u200d" or unicodedata.category(char) not in ("Cf", "Co", "Cn")
+    )
 
 
 def fetch_issue(word: str, repository: Git, with_comments: bool = False) -> Issue:
     """Load an issue by its number or address."""
     hosted, number = _find_issue(word, repository)
     try:
-        found = hosted.api(f"issues/{number}")
+        issue = hosted.api(f"issues/{number}")
     except HostError as error:
         if error.status not in (404, 410):
             raise
         raise UserError(f"issue {number} not found in {hosted.path}, or no access", "see `gh auth status`") from None
-    if not isinstance(found, dict) or not isinstance(found.get("title"), str):
+    if not isinstance(issue, dict) or not isinstance(issue.get("title"), str):
         raise UserError(f"{hosted.host} returned no valid issue {number}", "ralph reads issues of GitHub only")
-    if "pull_request" in found:
+    if "pull_request" in issue:
         raise UserError(f"#{number} is a pull request, not an issue", "name the issue that it is about")
-    body = str(found.get("body") or "")
-    pages = int(found.get("comments") or 0) // 100 + 1 if with_comments else 0
+    body = str(issue.get("body") or "")
+    pages = int(issue.get("comments") or 0) // 100 + 1 if with_comments else 0
     for page in range(1, pages + 1):
         comments = hosted.api(f"issues/{number}/comments?per_page=100&page={page}")
-        for one in comments if isinstance(comments, list) else ():
-            who = one.get("user") or {}
-            body += f"\n\nComment by {who.get('login', 'someone')}:\n{one.get('body') or ''}"
+        for comment in comments if isinstance(comments, list) else ():
+            who = comment.get("user") or {}
+            body += f"\n\nComment by {who.get('login', 'someone')}:\n{comment.get('body') or ''}"
     if len(body) > MAX_TEXT:
         raise UserError(f"issue {number} is too long: {len(body) / 1e6:.1f} MB", "summarise it in a file: -f FILE")
-    url = str(found.get("html_url") or "")
-    return Issue(number=number, path=hosted.path, title=found["title"], body=body, url=url)
+    url = str(issue.get("html_url") or "")
+    return Issue(number=number, path=hosted.path, title=issue["title"], body=body, url=url)
 
 
 def _find_issue(word: str, repository: Git) -> tuple[Hosted, int]:
@@ -346,10 +348,10 @@ def _find_issue(word: str, repository: Git) -> tuple[Hosted, int]:
         return hosted, int(number)
     address, _, number = word.partition("/issues/")
     number = number.partition("#")[0].partition("?")[0].strip("/")
-    found = parse_repository_url(address) if number.isascii() and number.isdigit() else None
-    if not found:
+    parts = parse_repository_url(address) if number.isascii() and number.isdigit() else None
+    if not parts:
         raise UserError(
             f"not an issue: {word!r}", "give its number, or its address: https://github.com/OWNER/NAME/issues/N"
         )
-    host, owner, name = found
+    host, owner, name = parts
     return Hosted(host, owner, name), int(number)

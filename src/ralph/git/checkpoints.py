@@ -80,13 +80,16 @@ class Checkpoints:
         args = ("for-each-ref", "--format=%(refname) %(objectname) %(tree)", f"refs/ralph/{self.run_id}/")
         rows = [line.split(" ") for line in self.git.run(*args).decode().splitlines()]
         saved = [Saved(name.rpartition("/")[2], commit, tree) for name, commit, tree in rows]
-        numbered = [one for one in saved if one.name.removeprefix(BEFORE_REWIND).isdigit()]
-        return sorted(numbered, key=lambda one: (not one.name.isdigit(), int(one.name.removeprefix(BEFORE_REWIND))))
+        numbered = [checkpoint for checkpoint in saved if checkpoint.name.removeprefix(BEFORE_REWIND).isdigit()]
+        return sorted(
+            numbered,
+            key=lambda checkpoint: (not checkpoint.name.isdigit(), int(checkpoint.name.removeprefix(BEFORE_REWIND))),
+        )
 
     def around(self, number: int) -> tuple[str, str]:
         """Return the commits before and after iteration `number`."""
         after = self._find(number)
-        earlier = [one for one in self._iterations() if int(one.name) < number]
+        earlier = [checkpoint for checkpoint in self._iterations() if int(checkpoint.name) < number]
         if not earlier:
             raise UserError(f"there is no checkpoint before {number} in run {self.run_id}", "iterations begin at 1")
         return earlier[-1].commit, after.commit
@@ -106,7 +109,7 @@ class Checkpoints:
         index.tree(whole=True)
         # Ignored files in places that the checkpoint needs would be overwritten: they must be saved.
         missing = index.run("diff-index", "--cached", "-z", "--name-only", "--diff-filter=D", target.tree)
-        index.add(sorted({found for path in missing.split(b"\0")[:-1] for found in self._in_the_way_of(path)}))
+        index.add(sorted({obstacle for path in missing.split(b"\0")[:-1] for obstacle in self._in_the_way_of(path)}))
         index.add_setup_files(target.tree)
         now = index.tree(whole=True)
         if index.left_out:
@@ -184,22 +187,22 @@ class Checkpoints:
     def _keep(self, fingerprint: Fingerprint) -> str:
         """Return a ref that keeps this state: a checkpoint that equals it, or a new one."""
         saved = self.all()
-        same = next((one for one in saved if one.tree == fingerprint.files), None)
+        same = next((checkpoint for checkpoint in saved if checkpoint.tree == fingerprint.files), None)
         if same:
             return f"refs/ralph/{self.run_id}/{same.name}"
-        count = sum(not one.name.isdigit() for one in saved)
+        count = sum(not checkpoint.name.isdigit() for checkpoint in saved)
         commit = self._commit(fingerprint, f"before a rewind of run {self.run_id}")
         return self._point(f"{BEFORE_REWIND}{count + 1}", commit)
 
     def _commit(self, fingerprint: Fingerprint, message: str, first: bool = False) -> str:
         head = fingerprint.head
-        known, parent = self._last or (Fingerprint(), "")
-        if parent and (known.files, known.head) == (fingerprint.files, head):
+        before, parent = self._last or (Fingerprint(), "")
+        if parent and (before.files, before.head) == (fingerprint.files, head):
             return parent
         if not parent and not first:
-            parent = next((one.commit for one in reversed(self.all()) if one.name.isdigit()), "")
+            parent = next((checkpoint.commit for checkpoint in reversed(self.all()) if checkpoint.name.isdigit()), "")
         # HEAD as a parent keeps the agent's own commits alive, even those that it drops later.
-        parents = [one for one in (parent, head if head != known.head else "") if one]
+        parents = [commit for commit in (parent, head if head != before.head else "") if commit]
         return self.git.commit_tree(fingerprint.files, parents, message)
 
     def _point(self, name: str, commit: str) -> str:
@@ -209,7 +212,7 @@ class Checkpoints:
 
     def _iterations(self) -> list[Saved]:
         """Return the checkpoints of iterations, oldest first; an error if there are none."""
-        saved = [one for one in self.all() if one.name.isdigit()]
+        saved = [checkpoint for checkpoint in self.all() if checkpoint.name.isdigit()]
         if not saved:
             raise UserError(
                 f"run {self.run_id} has no checkpoints here", "run this in the repository in which the run worked"
@@ -218,9 +221,9 @@ class Checkpoints:
 
     def _find(self, number: int) -> Saved:
         saved = self._iterations()
-        for one in saved:
-            if one.name == str(number):
-                return one
+        for checkpoint in saved:
+            if checkpoint.name == str(number):
+                return checkpoint
         raise UserError(f"run {self.run_id} has no checkpoint {number}", f"it has {saved[0].name} to {saved[-1].name}")
 
 

@@ -193,10 +193,10 @@ class Git(Struct, frozen=True, kw_only=True):
 
         A branch is usually one small file, which is read here: every iteration asks, and a git takes two milliseconds.
         """
-        found = read_line(f"{self.git_dir}/HEAD")
-        if branch := _ORDINARY_BRANCH.fullmatch(found):
-            found = read_line(os.path.join(self.common_dir, branch[1]))
-        return found if _OBJECT_NAME.fullmatch(found) else self.resolve("HEAD")
+        text = read_line(f"{self.git_dir}/HEAD")
+        if branch := _ORDINARY_BRANCH.fullmatch(text):
+            text = read_line(os.path.join(self.common_dir, branch[1]))
+        return text if _OBJECT_NAME.fullmatch(text) else self.resolve("HEAD")
 
     def tree_at(self, commit: str) -> str:
         """Return the tree of a commit."""
@@ -219,8 +219,8 @@ class Git(Struct, frozen=True, kw_only=True):
 
     def identity(self) -> Mapping[str, str]:
         """Return the environment for a commit: the user's name if git knows it without guessing, else ralph's."""
-        known = self.try_run("-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
-        return {} if known.code == 0 else RALPH_IDENTITY
+        result = self.try_run("-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
+        return {} if result.code == 0 else RALPH_IDENTITY
 
     def has_hook(self, *names: str) -> bool:
         result = self.as_user().try_run("rev-parse", "--git-path", "hooks")
@@ -235,11 +235,11 @@ class Git(Struct, frozen=True, kw_only=True):
 def user_environment(deadline: Deadline | None = None) -> dict[str, str]:
     """Return the user's environment without variables that mislead git or make it verbose; git may not prompt."""
     untrusted = deadline.untrusted if deadline else ()
-    kept = {n: value for n, value in os.environ.items() if n not in MISLEADING and not n.startswith("GIT_TRACE")}
-    kept["PATH"] = search_path(untrusted)
-    if "GIT_SSH" not in kept and (ssh := own_program("ssh", untrusted)):
-        kept["GIT_SSH"] = ssh
-    return kept | {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
+    inherited = {n: value for n, value in os.environ.items() if n not in MISLEADING and not n.startswith("GIT_TRACE")}
+    inherited["PATH"] = search_path(untrusted)
+    if "GIT_SSH" not in inherited and (ssh := own_program("ssh", untrusted)):
+        inherited["GIT_SSH"] = ssh
+    return inherited | {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
 
 
 def git_error(args: tuple[str, ...], result: GitResult, what: str = "") -> GitError:
@@ -325,12 +325,12 @@ def git_dir_of(worktree: str) -> str:
 
 def require_git(workspace: Path, deadline: Deadline | None = None) -> Git:
     """Return the repository around `workspace`; an error if there is none."""
-    found = find_git(workspace, deadline)
-    if found is None and not is_installed():
+    git = find_git(workspace, deadline)
+    if git is None and not is_installed():
         raise UserError("git is not installed", "install git, or do without --worktree, --commit, diff and rewind")
-    if found is None:
+    if git is None:
         raise UserError(f"{workspace} is not in a git repository", "make it one with `git init`, and commit once")
-    return found
+    return git
 
 
 def git_at(worktree: str) -> Git:
@@ -389,8 +389,8 @@ class PrivateGitFolder:
             for name in ("info/exclude", "info/attributes"):
                 with suppress(FileNotFoundError):
                     write_file(f"{self.folder}/{name}", read_given(os.path.join(self.git.common_dir, name)))
-            kept = {name: value for name, value in settings.items() if name in HARMLESS}
-            replace_file(f"{self.folder}/config", _config(kept))  # last, because it marks the folder as complete
+            harmless = {name: value for name, value in settings.items() if name in HARMLESS}
+            replace_file(f"{self.folder}/config", _config(harmless))  # last, because it marks the folder as complete
 
     def at(self, head: str = "") -> Git:
         """Return git with this commit as HEAD; if it is empty, there is no HEAD."""
@@ -404,10 +404,10 @@ class PrivateGitFolder:
 @contextmanager
 def look_at_objects(git: Git, name: str) -> Iterator[Git]:
     """Yield a git that reads only the repository's objects. `name` is the hash of any object: it shows the format."""
-    kept = {"extensions.objectformat": "sha256"} if len(name) == SHA256_DIGITS else {}
+    extensions = {"extensions.objectformat": "sha256"} if len(name) == SHA256_DIGITS else {}
     with temporary_folder() as folder:
         os.mkdir(f"{folder}/refs")  # without it, git does not take the folder for one of its own
-        for file, content in (("config", _config(kept)), ("HEAD", _head(""))):
+        for file, content in (("config", _config(extensions)), ("HEAD", _head(""))):
             write_file(f"{folder}/{file}", content)
         yield _looking(git, folder)
 

@@ -98,15 +98,15 @@ class PrivateIndex:
         """
         if not os.path.isfile(self._path) or os.path.islink(self._path):
             self.begin()
-        seen = self._status()
-        self._leave_out_setup_files(seen)
-        self._enter_new_nested(seen)
-        kept = seen.changed | (seen.new if whole else self._small_new_files(seen))
-        tree, unreadable = self._add(kept)
-        left_out = sorted({*seen.new} - {*kept} | {*unreadable})
+        status = self._status()
+        self._leave_out_setup_files(status)
+        self._enter_new_nested(status)
+        entered = status.changed | (status.new if whole else self._small_new_files(status))
+        tree, unreadable = self._add(entered)
+        left_out = sorted({*status.new} - {*entered} | {*unreadable})
         self.left_out = tuple(display_path(path) for path in left_out)
-        self.nested = tuple(display_path(path) for path in seen.nested)
-        return Fingerprint(head=seen.head, files=tree, rest=self._digest(left_out, seen.nested))
+        self.nested = tuple(display_path(path) for path in status.nested)
+        return Fingerprint(head=status.head, files=tree, rest=self._digest(left_out, status.nested))
 
     @property
     def unsaved(self) -> tuple[str, ...]:
@@ -189,31 +189,31 @@ class PrivateIndex:
     def _status(self) -> GitStatus:
         scope = ("--", *self.git.scope) if self.git.scope else ()
         head = self.git.head()
-        seen = parse_status(self.run(*STATUS, *scope, head=head))
-        seen.head = head
-        seen.nested = sorted({*seen.nested, *self._submodules})
-        return seen
+        status = parse_status(self.run(*STATUS, *scope, head=head))
+        status.head = head
+        status.nested = sorted({*status.nested, *self._submodules})
+        return status
 
-    def _leave_out_setup_files(self, seen: GitStatus) -> None:
+    def _leave_out_setup_files(self, status: GitStatus) -> None:
         """Make the tree have these files as the commit has them, as long as they are as the setup left them."""
-        root, differing = self.git.root, (seen.changed.keys() | seen.new.keys()) - self._added
+        root, differing = self.git.root, (status.changed.keys() | status.new.keys()) - self._added
         ours = [file for file in self._setup.files if file.path in differing]
         unchanged = {file.path: file.before for file in ours if is_unchanged(root, file)}
         unchanged |= dict.fromkeys(self._setup.included & differing)
-        untracked = {path for path, mode in seen.new.items() if mode == UNKNOWN}
+        untracked = {path for path, mode in status.new.items() if mode == UNKNOWN}
         for path in unchanged:
-            seen.changed.pop(path, None)
-            seen.new.pop(path, None)
+            status.changed.pop(path, None)
+            status.new.pop(path, None)
         self._set_entries({path: before for path, before in unchanged.items() if path not in untracked})
 
     def _restore_setup_files(self) -> None:
         """Write the files again that the setup made, unless the tree has another version of them."""
-        lost = {file.path: file for file in self._setup.files if not is_unchanged(self.git.root, file)}
-        if not lost:
+        changed = {file.path: file for file in self._setup.files if not is_unchanged(self.git.root, file)}
+        if not changed:
             return
         rows = (row.partition(b"\t") for row in self.run("ls-files", "--stage", "-z").split(b"\0"))
-        entries = {path: (about.split()[0], about.split()[1].decode()) for about, _, path in rows if path in lost}
-        missing = [file for path, file in lost.items() if entries.get(path) == file.before]
+        entries = {path: (about.split()[0], about.split()[1].decode()) for about, _, path in rows if path in changed}
+        missing = [file for path, file in changed.items() if entries.get(path) == file.before]
         self._set_entries({file.path: file.after for file in missing})
         there = [file.path for file in missing if file.after]
         self.run("checkout-index", "-f", "-z", "--stdin", stdin=b"\0".join([*there, b""]))
@@ -227,18 +227,18 @@ class PrivateIndex:
             set_entries(self.run, entries)
             self._tree = ""
 
-    def _enter_new_nested(self, seen: GitStatus) -> None:
+    def _enter_new_nested(self, status: GitStatus) -> None:
         """Treat the files of nested repositories that were added during the run as new files."""
         path = f"{self._private.folder}/nested"
         if not os.path.exists(path):
-            write_file(path, b"\0".join(seen.nested))
+            write_file(path, b"\0".join(status.nested))
         had = {*read_given(path, MAX_INDEX).split(b"\0")}
-        folders = [folder.rstrip(b"/") for folder in seen.nested if folder.endswith(b"/") and folder not in had]
-        look = self._private.at(seen.head)
+        folders = [folder.rstrip(b"/") for folder in status.nested if folder.endswith(b"/") and folder not in had]
+        look = self._private.at(status.head)
         for folder in without_submodules(look, folders) if folders else ():
             if files := [file for files in files_in(look, folder) for file in files]:
-                seen.nested.remove(folder + b"/")
-                seen.new |= dict.fromkeys(files, UNKNOWN)
+                status.nested.remove(folder + b"/")
+                status.new |= dict.fromkeys(files, UNKNOWN)
                 if folder not in self.new_nested:
                     self.new_nested.append(folder)
 
@@ -251,12 +251,12 @@ class PrivateIndex:
             self._tree = self.run("write-tree", "--missing-ok").decode().strip()
         return self._tree, unreadable
 
-    def _small_new_files(self, seen: GitStatus) -> dict[bytes, bytes]:
+    def _small_new_files(self, status: GitStatus) -> dict[bytes, bytes]:
         """Return the new files that are small enough for the tree."""
-        room = MAX_NEW_FILES - sum(size for size in map(self._size, seen.indexed) if size <= BIG_FILE)
+        room = MAX_NEW_FILES - sum(size for size in map(self._size, status.indexed) if size <= BIG_FILE)
         fitting = {}
         # Files that are in the index already come first: otherwise the tree could change without a file changing.
-        for path, mode in sorted(seen.new.items(), key=lambda item: item[1] == UNKNOWN):
+        for path, mode in sorted(status.new.items(), key=lambda item: item[1] == UNKNOWN):
             size = self._size(path)
             if size <= min(BIG_FILE, room):
                 room -= size
@@ -294,8 +294,8 @@ class PrivateIndex:
         digest = blake2b(digest_size=20)
         for path in left_out:
             with suppress(FileNotFoundError):
-                seen = os.lstat(self.git.place(path))
-                digest.update(b"%b\0%d %d %o\n" % (path, seen.st_size, seen.st_mtime_ns, seen.st_mode))
+                info = os.lstat(self.git.place(path))
+                digest.update(b"%b\0%d %d %o\n" % (path, info.st_size, info.st_mtime_ns, info.st_mode))
         for path in nested:
             digest.update(b"%b\0%b\n" % (path, walk_fingerprint(os.fsdecode(self.git.place(path))).rest.encode()))
         return digest.hexdigest()
@@ -303,32 +303,32 @@ class PrivateIndex:
 
 def parse_status(output: bytes) -> GitStatus:
     """Parse the output of `git status --porcelain=v2 -z`."""
-    seen = GitStatus()
+    status = GitStatus()
     for line in output.split(b"\0"):
         match line[:2]:
             case b"? " if line.endswith(b"/"):
-                seen.nested.append(line[2:])
+                status.nested.append(line[2:])
             case b"? " if b"/.ralph/" not in b"/" + line[2:]:
-                seen.new[line[2:]] = UNKNOWN
+                status.new[line[2:]] = UNKNOWN
             case b"u ":
-                seen.changed[line.split(b" ", 10)[10]] = UNMERGED
+                status.changed[line.split(b" ", 10)[10]] = UNMERGED
             case b"1 ":
-                _add_changed(line, seen)
-    return seen
+                _add_changed(line, status)
+    return status
 
 
-def _add_changed(line: bytes, seen: GitStatus) -> None:
+def _add_changed(line: bytes, status: GitStatus) -> None:
     _, state, submodule, in_head, _, mode, _, _, path = line.split(b" ", 8)
     if state == b"A.":
-        seen.indexed.add(path)
+        status.indexed.add(path)
     if state[1:] == b"." or is_run_data(path):
         return
     if submodule[:1] == b"S" and submodule[2:] != b"..":
-        seen.nested.append(path)
+        status.nested.append(path)
     if submodule[:2] == b"S." and state[1:] == b"M":
         return
     # A file that was added as a new one may have become too big since then.
-    (seen.new if in_head == GONE and mode != GONE else seen.changed)[path] = mode
+    (status.new if in_head == GONE and mode != GONE else status.changed)[path] = mode
 
 
 def folders_to(path: bytes) -> set[bytes]:
@@ -374,10 +374,10 @@ def walk_fingerprint(root: str | os.PathLike[str]) -> Fingerprint:
     `MAX_WALKED` files.
     """
     digest = blake2b(digest_size=20)
-    for count, (path, seen) in enumerate(files_below(os.fsencode(root))):
+    for count, (path, info) in enumerate(files_below(os.fsencode(root))):
         if count == MAX_WALKED:
             break
-        digest.update(b"%b\0%d %d %o\n" % (path, seen.st_size, seen.st_mtime_ns, seen.st_mode))
+        digest.update(b"%b\0%d %d %o\n" % (path, info.st_size, info.st_mtime_ns, info.st_mode))
     return Fingerprint(rest=digest.hexdigest())
 
 
@@ -394,12 +394,12 @@ def files_below(
         folder = waiting.pop()
         for entry in _entries(os.path.join(top, folder)):
             try:
-                seen = entry.stat(follow_symlinks=False)
+                info = entry.stat(follow_symlinks=False)
             except OSError:
                 continue
             path = folder + entry.name
-            if not stat.S_ISDIR(seen.st_mode):
-                yield path, seen
+            if not stat.S_ISDIR(info.st_mode):
+                yield path, info
             elif entry.name not in names:
                 waiting.append(path + b"/")
             elif passed is not None:
@@ -434,8 +434,8 @@ def gitlinks(git: Git) -> dict[bytes, str]:
 
 def find_nested(git: Git) -> list[bytes]:
     """Return the nested repositories with files, apart from submodules: git would not save those files."""
-    found = without_submodules(git, {*new_repositories(git), *gitlinks(git)})
-    return sorted(path for path in found if next(files_in(git, path), None))
+    folders = without_submodules(git, {*new_repositories(git), *gitlinks(git)})
+    return sorted(path for path in folders if next(files_in(git, path), None))
 
 
 def new_repositories(git: Git) -> list[bytes]:
@@ -459,8 +459,8 @@ def files_in(git: Git, folder: bytes) -> Iterator[list[bytes]]:
     paths = [os.path.join(folder, name) for name in out.split(b"\0")[:-1] if b"/.ralph/" not in b"/" + name]
     files = [path for path in paths if not path.endswith(b"/")]
     ignored = {*git.try_run("check-ignore", "--no-index", "-z", "--stdin", stdin=b"\0".join(files)).out.split(b"\0")}
-    if kept := [path for path in files if path not in ignored]:
-        yield kept
+    if tracked := [path for path in files if path not in ignored]:
+        yield tracked
     for path in paths:
         if path.endswith(b"/"):
             yield from files_in(git, path.rstrip(b"/"))
@@ -470,8 +470,8 @@ def set_entries(run: Callable[..., bytes], entries: Mapping[bytes, TreeEntry | N
     """Write these entries into the index; None removes one. The files stay as they are. `run` runs git."""
     if removed := [path for path, entry in entries.items() if not entry]:
         run("update-index", "--force-remove", "-z", "--stdin", stdin=b"\0".join([*removed, b""]))
-    if kept := [b"%b %b\t%b" % (entry[0], entry[1].encode(), path) for path, entry in entries.items() if entry]:
-        run("update-index", "-z", "--index-info", stdin=b"\0".join([*kept, b""]))
+    if lines := [b"%b %b\t%b" % (entry[0], entry[1].encode(), path) for path, entry in entries.items() if entry]:
+        run("update-index", "-z", "--index-info", stdin=b"\0".join([*lines, b""]))
 
 
 def tree_with(git: Git, base: str, entries: Mapping[bytes, TreeEntry | None]) -> str:

@@ -62,17 +62,17 @@ def remove_stale(git: Git, *locks: str, age: float = STALE) -> bool:
 
     Return whether there was a lock. A lock stays if the run has no time left to wait.
     """
-    found = False
+    any_stale = False
     for lock in locks:
         with suppress(FileNotFoundError, NotADirectoryError):
             while abs(since := time.time() - os.stat(lock).st_mtime) < age:
-                found = True
+                any_stale = True
                 if git.time_left() < age:
                     return True
                 time.sleep(min(age - abs(since), 0.05))
             os.unlink(lock)
-            found = True
-    return found
+            any_stale = True
+    return any_stale
 
 
 def remove_reflog_links(git: Git, *refs: str) -> None:

@@ -71,8 +71,8 @@ def refuse_old_git(folder: str) -> None:
     number = next((word for word in version_line(folder).split() if word[:1].isdigit()), "")
     version = tuple(int(part) for part in number.split(".")[:2] if part.isdigit())
     if version < OLDEST_GIT:
-        oldest, found = (".".join(map(str, numbers)) for numbers in (OLDEST_GIT, version))
-        raise UserError(f"this needs git {oldest} or newer; found git {found or '?'}", "upgrade git")
+        oldest, actual = (".".join(map(str, numbers)) for numbers in (OLDEST_GIT, version))
+        raise UserError(f"this needs git {oldest} or newer; found git {actual or '?'}", "upgrade git")
 
 
 def unmerged(git: Git, target: str, tips: Collection[str]) -> set[str]:

@@ -64,12 +64,12 @@ class Protected:
     def keep(self) -> None:
         """Copy the files, unless the run has done so already."""
         try:
-            kept = json.decode(read_file(self._store / "protected.json"), type=list[ProtectedFile])
+            files = json.decode(read_file(self._store / "protected.json"), type=list[ProtectedFile])
         except FileNotFoundError:
-            kept = self._copy_all()
+            files = self._copy_all()
         except (OSError, *UNREADABLE) as error:
             raise UserError(f"the list of protected files in {self._store} cannot be read: {error}") from None
-        self._kept = {one.path: one for one in kept}
+        self._kept = {file.path: file for file in files}
 
     @property
     def unmatched_patterns(self) -> tuple[str, ...]:
@@ -81,15 +81,15 @@ class Protected:
     @property
     def unprotected_folders(self) -> tuple[str, ...]:
         """Folders of libraries and caches that match, but are not protected because no pattern names them."""
-        known = {os.fsencode(name) for name in (LIBRARIES | CACHES) - {"__pycache__"}}
-        met = {path.rstrip(b"/") for path in self._skipped if path.rstrip(b"/").rpartition(b"/")[2] in known}
+        skippable = {os.fsencode(name) for name in (LIBRARIES | CACHES) - {"__pycache__"}}
+        met = {path.rstrip(b"/") for path in self._skipped if path.rstrip(b"/").rpartition(b"/")[2] in skippable}
         named = {os.fsencode(glob.start) for glob in self._globs}
         return tuple(sorted(display_path(path) for path in met - named if matches(self._globs, os.fsdecode(path))))
 
     @property
     def unprotected_targets(self) -> tuple[str, ...]:
         """Targets of protected links in the workspace that are not protected themselves."""
-        links = (self._place(one.path) for one in self._kept.values() if stat.S_ISLNK(one.mode))
+        links = (self._place(file.path) for file in self._kept.values() if stat.S_ISLNK(file.mode))
         targets = {os.path.relpath(os.path.realpath(place), self._root) for place in links}
         return tuple(sorted(display_path(path) for path in targets - self._kept.keys() if not path.startswith(b"..")))
 
@@ -98,9 +98,9 @@ class Protected:
 
     def restore(self) -> tuple[str, ...]:
         """Restore protected files, and remove new files that are refused; return the names of both."""
-        found = self._guarded()
-        same = {path for path, info in found.items() if path in self._kept and self._is_same(self._kept[path], info)}
-        differences = sorted({*found, *self._kept} - same)
+        present = self._guarded()
+        same = {path for path, info in present.items() if path in self._kept and self._is_same(self._kept[path], info)}
+        differences = sorted({*present, *self._kept} - same)
         try:
             if differences:
                 self._move_aside(differences)
@@ -139,7 +139,7 @@ class Protected:
             return True
         folder, _, name = path.rpartition(b"/")
         if name == b"__init__.py":  # it runs before the tests next to it
-            return any(kept.rpartition(b"/")[0] == folder for kept in self._kept)
+            return any(path_kept.rpartition(b"/")[0] == folder for path_kept in self._kept)
         return changes_how_tests_run(os.fsdecode(path))
 
     def _find(self) -> Iterator[tuple[bytes, os.stat_result]]:
@@ -167,14 +167,14 @@ class Protected:
             yield os.path.join(start, path), below
         self._skipped.update(os.path.join(start, path) for path in skipped)
 
-    def _is_same(self, kept: ProtectedFile, info: os.stat_result) -> bool:
-        if self._stamps.get(kept.path) == stamp(info):
+    def _is_same(self, file: ProtectedFile, info: os.stat_result) -> bool:
+        if self._stamps.get(file.path) == stamp(info):
             return True
-        if kept.mode != info.st_mode or kept.size != info.st_size:
+        if file.mode != info.st_mode or file.size != info.st_size:
             return False
-        if kept.digest != self._digest(kept.path, info):
+        if file.digest != self._digest(file.path, info):
             return False
-        self._remember_stamp(kept.path, info)
+        self._remember_stamp(file.path, info)
         return True
 
     def _remember_stamp(self, path: bytes, info: os.stat_result) -> None:
@@ -201,14 +201,14 @@ class Protected:
         folder = self._store / "files"
         try:
             make_folder(str(folder))
-            kept = [self._copy(path, info, folder) for path, info in self._find()]
-            replace_file(self._store / "protected.json", json.encode(kept))
+            files = [self._copy(path, info, folder) for path, info in self._find()]
+            replace_file(self._store / "protected.json", json.encode(files))
         except OSError as error:
             raise UserError(
                 f"cannot copy the protected file {error.filename!r}: {error.strerror}",
                 "make it readable, or leave it out with --protect '!PATTERN'",
             ) from None
-        return kept
+        return files
 
     def _copy(self, path: bytes, info: os.stat_result, folder: Path) -> ProtectedFile:
         digest = self._digest(path, info)
@@ -220,15 +220,15 @@ class Protected:
         self._remember_stamp(path, info)
         return ProtectedFile(path, info.st_mode, digest, info.st_size)
 
-    def _restore_file(self, kept: ProtectedFile) -> None:
-        copy, place = self._store / "files" / kept.digest, self._place(kept.path)
+    def _restore_file(self, file: ProtectedFile) -> None:
+        copy, place = self._store / "files" / file.digest, self._place(file.path)
         os.makedirs(os.path.dirname(place), exist_ok=True)
-        if stat.S_ISLNK(kept.mode):
+        if stat.S_ISLNK(file.mode):
             os.symlink(read_file(copy), place)
             return
         # Not copy2: a new time makes build tools rebuild what they built from the agent's version.
         shutil.copyfile(copy, place)
-        os.chmod(place, stat.S_IMODE(kept.mode))
+        os.chmod(place, stat.S_IMODE(file.mode))
 
     def _move_aside(self, paths: list[bytes]) -> None:
         """Move aside whatever is at these paths. If a link or a file replaced a folder of a path, move that instead."""
@@ -237,10 +237,10 @@ class Protected:
             number += 1
         self.aside = str(aside)
         for path in paths:
-            if found := self._obstacle(path):
-                target = aside / os.fsdecode(found)
+            if obstacle := self._obstacle(path):
+                target = aside / os.fsdecode(obstacle)
                 make_folder(str(target.parent))
-                shutil.move(os.fsdecode(self._place(found)), target)
+                shutil.move(os.fsdecode(self._place(obstacle)), target)
 
     def _obstacle(self, path: bytes) -> bytes:
         parts = path.split(b"/")
@@ -321,5 +321,5 @@ def matches(globs: Sequence[Glob], path: str) -> bool:
 
 def _compile_name(glob: str) -> Pattern[str]:
     """Compile the pattern of one name. `fnmatch` knows neither `\\*`, for a plain star, nor `[^ab]`."""
-    plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], glob)
+    plain = re.sub(r"\\(.)", lambda match: f"[{match[1]}]" if match[1] in "*?[" else match[1], glob)
     return re.compile(translate(plain.replace("[^", "[!")))

@@ -85,11 +85,11 @@ class Remote(Struct, frozen=True):
                 break
         if result.code:
             raise git_error(args, result, f"cannot ask {self.name} for its branches")
-        found = dict.fromkeys(names, "")
+        tips = dict.fromkeys(names, "")
         for line in result.out.decode("utf-8", "replace").splitlines():
             commit, _, ref = line.partition("\t")
-            found[ref.removeprefix("refs/heads/")] = commit
-        return {name: found[name] for name in names}
+            tips[ref.removeprefix("refs/heads/")] = commit
+        return {name: tips[name] for name in names}
 
     def last_known(self, git: Git, names: Collection[str]) -> dict[str, str]:
         """Return the commit that each of these branches had at the last fetch."""
@@ -104,7 +104,7 @@ class Remote(Struct, frozen=True):
         """
         expected = {self.branch: old, **branches}
         leases = [f"--force-with-lease=refs/heads/{name}:{commit}" for name, commit in expected.items()]
-        to = {self.branch: new, **{name: "" if known and removes else new for name, known in branches.items()}}
+        to = {self.branch: new, **{name: "" if tip and removes else new for name, tip in branches.items()}}
         specs = [f"{commit}:refs/heads/{name}" for name, commit in to.items()]
         return self._push(git, "-q", "--atomic", *leases, self.name, *specs)
 

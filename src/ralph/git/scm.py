@@ -114,8 +114,8 @@ def run_task(
         args = (*OTHER_COMMITS.get(name, COMMIT), _as_argument(message))
     else:
         args = parse_command(task)
-    done = run(Command(argv=(*program, *args), env=user_environment(git.deadline if git else None), cwd=str(folder)))
-    return Result(task, done.code == 0, _summary(done))
+    ended = run(Command(argv=(*program, *args), env=user_environment(git.deadline if git else None), cwd=str(folder)))
+    return Result(task, ended.code == 0, _summary(ended))
 
 
 def commit_with_git(
@@ -137,36 +137,36 @@ def commit_with_git(
     The result is also a success if there is nothing to commit. `git` is the repository in which the run began. `nested`
     are nested repositories in it whose files are part of the work.
     """
-    found = git or require_git(folder)
-    if obstacle := _obstacle(found, folder, program):
+    client = git or require_git(folder)
+    if obstacle := _obstacle(client, folder, program):
         return Result("commit", False, obstacle)
-    environment = user_environment(found.deadline) | dict(env or {})
+    environment = user_environment(client.deadline) | dict(env or {})
 
     def run_git(*args: str, stdin: bytes = b"") -> CommandResult:
-        return run(Command(argv=(*program, *args), env=environment, cwd=found.root, stdin=stdin))
+        return run(Command(argv=(*program, *args), env=environment, cwd=client.root, stdin=stdin))
 
     # If the index has one file of a nested repository, `git add` adds the others like any file.
-    if firsts := [files[0] for repository in nested for files in files_in(found, repository)]:
+    if firsts := [files[0] for repository in nested for files in files_in(client, repository)]:
         run_git("update-index", "--add", "--replace", "--", *map(os.fsdecode, firsts))
-    added = _add_all(found, run_git) if only is None else _add_only(found, only, run_git)
+    added = _add_all(client, run_git) if only is None else _add_only(client, only, run_git)
     if added.was_stopped:  # what hangs here, such as a filter, would hang in the commit as well
         return Result("commit", False, _summary(added), was_stopped=True)
     if without:
-        set_entries(found.run, without)
+        set_entries(client.run, without)
     since_head = ("diff-index", "--cached", "--no-renames", "--name-only", "-z", "HEAD", "--")
-    staged = {*found.run(*(since_head if found.resolve("HEAD") else ("ls-files", "-z"))).split(b"\0")} - {b""}
+    staged = {*client.run(*(since_head if client.resolve("HEAD") else ("ls-files", "-z"))).split(b"\0")} - {b""}
     chosen = staged if only is None else staged & {*only}
     if not chosen:
         return Result("commit", added.code == 0, _summary(added) if added.code else NOTHING_NEW)
     commit = ("commit", "-m", _as_argument(message), "--cleanup=whitespace", *flags)
     if chosen == staged:
-        done = run_git(*commit)
+        result = run_git(*commit)
     else:
-        done = run_git(*commit, "--only", *PATHS_ON_STDIN, stdin=_pathspecs(sorted(chosen)))
-    if done.code:
-        return Result("commit", False, _summary(done), was_stopped=done.was_stopped)
+        result = run_git(*commit, "--only", *PATHS_ON_STDIN, stdin=_pathspecs(sorted(chosen)))
+    if result.code:
+        return Result("commit", False, _summary(result), was_stopped=result.was_stopped)
     not_added = f"\nnot everything could be added: {_summary(added)}" if added.code else ""
-    return Result("commit", True, _summary(done) + not_added)
+    return Result("commit", True, _summary(result) + not_added)
 
 
 def _add_all(git: Git, run_git: Callable[..., CommandResult]) -> CommandResult:
@@ -281,10 +281,10 @@ def parse_command(line: str) -> tuple[str, ...]:
     return words
 
 
-def _summary(done: CommandResult) -> str:
+def _summary(result: CommandResult) -> str:
     """Return the first line that a successful command printed, or the end of the output of a failed command."""
-    if done.code == 0:
-        lines = [line for line in done.output.splitlines() if line.strip() and not line.startswith("warning: ")]
-        made = (line for line in lines if _COMMITTED.match(line))  # hooks may have printed other lines before it
-        return one_line(next(made, lines[0])) if lines else ""
-    return tail(done.output.strip(), 2000, "…") or f"exit code {done.code}"
+    if result.code == 0:
+        lines = [line for line in result.output.splitlines() if line.strip() and not line.startswith("warning: ")]
+        summaries = (line for line in lines if _COMMITTED.match(line))  # hooks may have printed other lines before it
+        return one_line(next(summaries, lines[0])) if lines else ""
+    return tail(result.output.strip(), 2000, "…") or f"exit code {result.code}"

@@ -49,10 +49,10 @@ class Worktree(Struct, frozen=True):
     def git(self) -> Git:
         """Git in this worktree. It uses the git folder that the repository has registered, not the one that `.git`
         names."""
-        kept = registered_git_dir(self)
-        if not kept:
+        git_dir = registered_git_dir(self)
+        if not git_dir:
             raise _another_tree(self)
-        return replace(self.repository, root=self.path, git_dir=kept)
+        return replace(self.repository, root=self.path, git_dir=git_dir)
 
     @property
     def ref(self) -> str:
@@ -159,9 +159,9 @@ def commit_all(worktree: Worktree, message: str, runner: Runner | None = None) -
             break
     if not result.ok:
         raise UserError(f"cannot commit in {worktree.path}: {result.detail}", "the work is there, uncommitted")
-    made = git.resolve("HEAD")
-    _move_branch_to(worktree, git, made)
-    return made if made != before else None
+    commit = git.resolve("HEAD")
+    _move_branch_to(worktree, git, commit)
+    return commit if commit != before else None
 
 
 def _move_branch_to(worktree: Worktree, git: Git, commit: str) -> None:
@@ -182,8 +182,8 @@ def check_out(worktree: Worktree, commit: str) -> bool:
 
     Ignored files stay, such as caches. Return whether the worktree had to be made from scratch.
     """
-    kept, index = registered_git_dir(worktree), f"{worktree.path}.index"
-    is_new = not kept or os.path.islink(worktree.path) or not os.path.isdir(worktree.path) or _is_half_made(kept)
+    git_dir, index = registered_git_dir(worktree), f"{worktree.path}.index"
+    is_new = not git_dir or os.path.islink(worktree.path) or not os.path.isdir(worktree.path) or _is_half_made(git_dir)
     if is_new:
         remove_folder(worktree)
         worktree.repository.run(
@@ -228,18 +228,18 @@ def pin_head(worktree: Worktree, commit: str) -> None:
 
 def _remove_new_gitignores(git: Git) -> None:
     """Remove untracked `.gitignore` files next to tracked files: they would keep `git clean` from removing others."""
-    known = {*git.run("ls-files", "-z").split(b"\0")}
-    for folder in {os.path.dirname(name) for name in known}:
+    tracked = {*git.run("ls-files", "-z").split(b"\0")}
+    for folder in {os.path.dirname(name) for name in tracked}:
         name = os.path.join(folder, b".gitignore")
-        if name not in known and os.path.basename(folder) != b".ralph":
+        if name not in tracked and os.path.basename(folder) != b".ralph":
             with suppress(OSError):
                 os.unlink(git.place(name))
 
 
 def _clean(git: Git) -> None:
     excludes = excludes_file(git.root)
-    kept = ("-c", f"core.excludesFile={excludes}") if excludes else ()
-    result = git.try_run(*kept, "clean", "-q", "-ffd")
+    options = ("-c", f"core.excludesFile={excludes}") if excludes else ()
+    result = git.try_run(*options, "clean", "-q", "-ffd")
     if result.code:
         reason = head(git_error(("clean",), result).message, 100, "…")
         hint = "folders may be nested deeper there than a path may be long: remove them with rm -r"
@@ -325,8 +325,10 @@ def is_own(worktree: Worktree) -> bool:
     If it is a link now, or its `.git` leads elsewhere, git would change another working tree, such as the user's.
     """
     try:
-        kept = registered_git_dir(worktree)
-        return bool(kept) and not os.path.islink(worktree.path) and os.path.samefile(git_dir_of(worktree.path), kept)
+        git_dir = registered_git_dir(worktree)
+        return (
+            bool(git_dir) and not os.path.islink(worktree.path) and os.path.samefile(git_dir_of(worktree.path), git_dir)
+        )
     except OSError:
         return False
 
@@ -353,8 +355,8 @@ def remove(worktree: Worktree) -> None:
     """Remove the worktree and its branch, unless that would lose anything."""
     refuse_if_anything_is_lost(worktree)
     tip = worktree.repository.resolve(worktree.ref)
-    kept = registered_git_dir(worktree)
-    if kept and os.path.lexists(os.path.join(kept, "locked")):
+    git_dir = registered_git_dir(worktree)
+    if git_dir and os.path.lexists(os.path.join(git_dir, "locked")):
         raise UserError(f"{worktree.path} is locked", f"git worktree unlock {worktree.path}")
     remove_folder(worktree)
     if tip:
@@ -381,8 +383,8 @@ def remove_folder(worktree: Worktree) -> None:
                 remove_tree(trash)
         remove_stale(worktree.repository, index, f"{index}.lock", age=0.0)
         forget_setup_files(worktree.path)
-        if kept := registered_git_dir(worktree):
-            remove_tree(kept, last="gitdir")
+        if git_dir := registered_git_dir(worktree):
+            remove_tree(git_dir, last="gitdir")
     except OSError as error:
         raise GitError(f"cannot remove {error.filename or worktree.path}: {error.strerror}") from None
 
@@ -395,7 +397,7 @@ def remove_unstarted(repository: Git, runs: Path) -> None:
             first = next(read_entries(runs / run_id / "journal.ndjson"), None)
             worktree = worktree_of(repository, run_id)
             if (first is None or first.type != NAMES[RunStarted]) and not is_occupied(Path(worktree.workspace)):
-                if (kept := registered_git_dir(worktree)) and _is_half_made(kept):
+                if (git_dir := registered_git_dir(worktree)) and _is_half_made(git_dir):
                     remove_folder(worktree)
                 remove(worktree)
 
@@ -425,8 +427,8 @@ def refuse_if_anything_is_lost(worktree: Worktree) -> None:
     commits = {worktree.repository.resolve(worktree.ref)}
     if os.path.isdir(worktree.path):
         commits.add(worktree.git.resolve("HEAD"))
-        if left := first_unsaved(worktree):
-            raise UserError(f"{worktree.path} has uncommitted work: {left}", "commit or remove it first")
+        if unsaved := first_unsaved(worktree):
+            raise UserError(f"{worktree.path} has uncommitted work: {unsaved}", "commit or remove it first")
     for commit in commits - {""}:
         # Another branch, a remote branch, a tag or the user's HEAD may contain it.
         args = (f"--contains={commit}", "refs/heads", "refs/remotes", "refs/tags")
@@ -465,6 +467,6 @@ def _equals_commit(git: Git, commit: str) -> bool:
     """Return whether HEAD and all files of a repository are those of `commit`. No program that it names is run."""
     with temporary_folder() as folder:
         index = PrivateIndex(git, folder)
-        seen = index.tree()
+        fingerprint = index.tree()
         has_more = index.left_out or any(name.endswith("/") for name in index.nested)
-        return (seen.head, seen.files) == (commit, git.tree_at(commit)) and not has_more
+        return (fingerprint.head, fingerprint.files) == (commit, git.tree_at(commit)) and not has_more

@@ -112,7 +112,7 @@ class Plan(Struct, frozen=True):
             below.setdefault(last, []).append(f"{' ' * (line.indent + 2)}Answer: {answer}{ending}")
             at = box.index("[") + 1
             texts[line.number - 1] = f"{box[:at]}x{box[at + len(line.mark) :]}"
-        return Plan("\n".join(one for n, text in enumerate(texts, 1) for one in (text, *below.get(n, ()))), self.name)
+        return Plan("\n".join(row for n, text in enumerate(texts, 1) for row in (text, *below.get(n, ()))), self.name)
 
     def without_commands(self, is_taken: Callable[[str], bool]) -> "Plan":
         """Return the plan with its agents, and the checks that `is_taken` rejects, turned into plain remarks."""
@@ -128,8 +128,8 @@ class Plan(Struct, frozen=True):
 
     def with_checks(self, commands: Sequence[str]) -> "Plan":
         """Return the plan with these checks added to those of the whole plan."""
-        known = {*self.read().checks}
-        bullets = [f"- `{command}`" for command in commands if command not in known]
+        present = {*self.read().checks}
+        bullets = [f"- `{command}`" for command in commands if command not in present]
         texts = self.text.split("\n")
         heads = {line.section: line.number for line in reversed(box_lines(self.text)) if line.text.startswith("## ")}
         if bullets and "checks" in heads:
@@ -152,10 +152,12 @@ def plan_in(answer: str, name: str = "PLAN.md") -> Plan | None:
         return None
     before = next((line.strip() for line in reversed(lines[:begin]) if line.strip()), "")
     fence = before[: len(before) - len(before.lstrip("`~"))]
-    kept = lines[begin:]
+    plan_lines = lines[begin:]
     if len(fence) >= 3:
-        kept = kept[: max((at for at, line in enumerate(kept) if line.strip() == fence), default=len(kept))]
-    return Plan(clean("\n".join(kept)).strip("\n") + "\n", name)
+        plan_lines = plan_lines[
+            : max((at for at, line in enumerate(plan_lines) if line.strip() == fence), default=len(plan_lines))
+        ]
+    return Plan(clean("\n".join(plan_lines)).strip("\n") + "\n", name)
 
 
 def with_tasks(settings: Settings, workspace: Path) -> tuple[Settings, str]:

@@ -34,10 +34,10 @@ class RunningProcess(NamedTuple):
 def descendants_of(root: int) -> list[RunningProcess]:
     """Return every running process below `root`, parents first."""
     children = _listed_children if os.path.exists(f"/proc/{root}/task/{root}/children") else _find_children()
-    found = children(root)
-    for process in found:
-        found += children(process.pid)
-    return found
+    descendants = children(root)
+    for process in descendants:
+        descendants += children(process.pid)
+    return descendants
 
 
 def ancestors_of(pid: int) -> list[RunningProcess]:
@@ -67,7 +67,7 @@ def find_group(group: int, spared: Collection[int]) -> list[RunningProcess]:
 
 def marked_processes() -> dict[str, list[RunningProcess]]:
     """Return the processes that were started for a run and may not outlive it, by the id of their run."""
-    found: dict[str, list[RunningProcess]] = {}
+    by_run: dict[str, list[RunningProcess]] = {}
     for pid in _pids():
         try:
             environ = _read(f"/proc/{pid}/environ").split(b"\0")
@@ -75,8 +75,8 @@ def marked_processes() -> dict[str, list[RunningProcess]]:
             continue
         mark = next((value for value in environ if value.startswith(MARK_PREFIX)), None)
         if mark and f"{KEPT_MARK}=1".encode() not in environ and (process := _read_process(pid)):
-            found.setdefault(os.fsdecode(mark.removeprefix(MARK_PREFIX)), []).append(process)
-    return found
+            by_run.setdefault(os.fsdecode(mark.removeprefix(MARK_PREFIX)), []).append(process)
+    return by_run
 
 
 def processes_of_run(run_id: str) -> list[RunningProcess]:
@@ -88,8 +88,8 @@ def processes_of_run(run_id: str) -> list[RunningProcess]:
     if os.environ.get(MARK) == run_id:
         spared.update(process.pid for process in descendants_of(os.getpid()))
     heads = marked_processes().get(run_id, []) if run_id else []
-    found = {process.pid: process for head in heads for process in (head, *descendants_of(head.pid))}
-    return [process for process in found.values() if process.pid not in spared]
+    by_pid = {process.pid: process for head in heads for process in (head, *descendants_of(head.pid))}
+    return [process for process in by_pid.values() if process.pid not in spared]
 
 
 def kill_run(run_id: str, grace: float = 2.0, time_left: Callable[[], float] = lambda: float("inf")) -> int:
@@ -100,21 +100,21 @@ def kill_run(run_id: str, grace: float = 2.0, time_left: Callable[[], float] = l
     """
     if not run_id:
         return 0
-    found: dict[int, RunningProcess] = {}
+    by_pid: dict[int, RunningProcess] = {}
     asked: set[int] = set()
     kill_at = time.monotonic() + min(grace, time_left())
     empty_looks = 0
     while empty_looks < SWEEP_LOOKS and time.monotonic() < kill_at + SWEEP_TIMEOUT:
         # Without its parent, an unmarked child can't be found any more: so they are remembered.
-        found.update((process.pid, process) for process in processes_of_run(run_id))
-        running = [process for process in found.values() if is_running(process) and can_signal(process)]
+        by_pid.update((process.pid, process) for process in processes_of_run(run_id))
+        running = [process for process in by_pid.values() if is_running(process) and can_signal(process)]
         if time.monotonic() < kill_at:
             terminate(running, asked)
         else:
             kill(running)
         empty_looks = 0 if running else empty_looks + 1
         time.sleep(0.01)
-    return len(found)
+    return len(by_pid)
 
 
 def terminate(processes: Iterable[RunningProcess], asked: set[int]) -> None:
@@ -194,9 +194,9 @@ def start_of(pid: int) -> str | None:
     if pid <= 0:
         return None
     if HAS_PROC:
-        found = _read_process(pid)
+        stat = _read_process(pid)
         boot_id = _read("/proc/sys/kernel/random/boot_id")[:8].decode()
-        return f"{boot_id}+{int(found.started)}" if found else None  # ticks are counted from the last boot
+        return f"{boot_id}+{int(stat.started)}" if stat else None  # ticks are counted from the last boot
     # `ps` prints local time, in the language of the locale: people travel, and cron has no locale.
     with os.popen(f"LC_ALL=C TZ=UTC ps -o state=,lstart= -p {pid}") as ps:
         state, *start = ps.read().split() or [""]

@@ -76,9 +76,9 @@ class Channel:
 
     def send(self, message: Packet, fds: Sequence[int] = ()) -> None:
         data = json.dumps(message).encode() + b"\n"
-        sent = socket.send_fds(self._socket, [data], fds) if fds else self._socket.send(data)
-        if sent < len(data):  # even an empty send fails once the other end has read the message and closed
-            self._socket.sendall(data[sent:])
+        count = socket.send_fds(self._socket, [data], fds) if fds else self._socket.send(data)
+        if count < len(data):  # even an empty send fails once the other end has read the message and closed
+            self._socket.sendall(data[count:])
 
     def receive(self) -> tuple[Packet, list[int]] | None:
         """Block until the next message; return it with its descriptors, or None if the other end is closed."""
@@ -212,7 +212,7 @@ class KeeperProgram:
         self._ralph_gone, self._spared = True, []
         if self._watched_run:  # now, because later a resumed run has the same id
             below = {process.pid for process in descendants_of(os.getpid())}
-            self._orphans = [one for one in processes_of_run(self._watched_run) if one.pid not in below]
+            self._orphans = [process for process in processes_of_run(self._watched_run) if process.pid not in below]
         self._start_killing(SHUTDOWN_GRACE)
 
     def _spawn(self, request: Packet, fds: list[int]) -> None:
@@ -293,7 +293,9 @@ class KeeperProgram:
             kill(running)
         elif now >= self._term_at:
             # SIGTERM would kill bubblewrap, and with it everything inside without a warning.
-            terminate((one for one in running if one.pid != self._pid or not self._is_sandboxed), self._asked)
+            terminate(
+                (process for process in running if process.pid != self._pid or not self._is_sandboxed), self._asked
+            )
 
     def _running(self) -> list[RunningProcess]:
         if self._adopts:

@@ -162,8 +162,8 @@ class KeptProcess:
             sinks = (self._with_activity(sink) for sink in (on_stdout, on_stderr) if sink)
             with pump.open_streams(command, *sinks) as fds:
                 self._pid = self._keeper.spawn(program, command, fds)
-        except KeeperLost as lost:
-            raise self._keeper.replace() from lost
+        except KeeperLost as loss:
+            raise self._keeper.replace() from loss
         except OSError as error:
             find_program(command.argv[0], command.env, command.cwd)  # its error says more
             raise start_error(error, program, command.cwd) from error
@@ -221,9 +221,9 @@ class KeptProcess:
             self._pump.step()
             if self._exit_code is not None and not self._pump.has_streams:
                 self._end_leftovers()
-        except KeeperLost as lost:
+        except KeeperLost as error:
             self._is_over = True
-            raise self._keeper.replace() from lost
+            raise self._keeper.replace() from error
 
     @property
     def _may_be_ended(self) -> bool:

@@ -285,9 +285,9 @@ def defer_signals() -> Iterator[None]:
     before: dict[int, object] = {}
     try:
         with suppress(ValueError):  # no signal arrives in a thread that is not the main one
-            for one in STOP_SIGNALS:
-                if signal.getsignal(one) not in (signal.SIG_IGN, None):
-                    before[one] = signal.signal(one, lambda number, _: arrived.append(number))
+            for signum in STOP_SIGNALS:
+                if signal.getsignal(signum) not in (signal.SIG_IGN, None):
+                    before[signum] = signal.signal(signum, lambda number, _: arrived.append(number))
         yield
     finally:
         for number in reversed(before):

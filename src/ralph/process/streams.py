@@ -90,7 +90,7 @@ class _LongLine:
 
 def _safe_cuts(data: bytes, start: int, end: int) -> Iterator[int]:
     """Yield where a JSON string can be cut: not inside an escape, a surrogate pair or a UTF-8 character."""
-    cuts = (found.start() for found in SAFE_CUT.finditer(data, start, end + len(rb"\ude00")))
+    cuts = (match.start() for match in SAFE_CUT.finditer(data, start, end + len(rb"\ude00")))
     return (cut for cut in cuts if cut <= end)
 
 

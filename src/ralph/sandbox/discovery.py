@@ -68,18 +68,18 @@ def find_view(request: SandboxRequest) -> SandboxView:
     ]
     read, write = (_existing_paths(paths, workspace, home) for paths in (request.read, request.write))
     hide = tuple(path for path in resolve_paths(request.hide, workspace, home) if os.path.lexists(path))
-    shown = _ShownPaths(
+    paths = _ShownPaths(
         (*hidden, home, "/tmp", "/dev/shm"), home, (workspace, *write), os.path.realpath(request.records)
     )
-    shown.add_path_folders(request.env.get("PATH", os.defpath))
-    shown.add(f"{home}/{name}" for name in mounts.TOOLCHAINS)
-    shown.add(_git_settings(request.env, home))
-    shown.add(request.env.get(name, "") for name in _CERTIFICATES)
-    shown.add((sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(__file__))))
+    paths.add_path_folders(request.env.get("PATH", os.defpath))
+    paths.add(f"{home}/{name}" for name in mounts.TOOLCHAINS)
+    paths.add(_git_settings(request.env, home))
+    paths.add(request.env.get(name, "") for name in _CERTIFICATES)
+    paths.add((sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(__file__))))
     for argv in request.programs:
-        shown.add_program(argv)
-    shown.add(("/etc/resolv.conf", request.run_folder, *request.agent_files))
-    aliases = shown.aliases
+        paths.add_program(argv)
+    paths.add(("/etc/resolv.conf", request.run_folder, *request.agent_files))
+    aliases = paths.aliases
     if named_home.rstrip("/") != home and os.path.isabs(named_home):
         aliases[os.path.normpath(named_home)] = request.private_home
     view = SandboxView(
@@ -88,7 +88,7 @@ def find_view(request: SandboxRequest) -> SandboxView:
         private_home=request.private_home,
         private_tmp=request.private_tmp,
         hidden=tuple(hidden),
-        shown=tuple(shown.paths),
+        shown=tuple(paths.paths),
         aliases=aliases,
         writable=write,
         read_only=read,
@@ -149,13 +149,13 @@ def resolve_paths(paths: Sequence[str], workspace: str, home: str) -> Iterator[s
 
 def _existing_paths(paths: Sequence[str], workspace: str, home: str) -> tuple[str, ...]:
     """Resolve paths of the settings; raise if one does not exist, or would show everything."""
-    found = tuple(resolve_paths(paths, workspace, home))
-    for path, full in zip(paths, found, strict=True):
+    resolved = tuple(resolve_paths(paths, workspace, home))
+    for path, full in zip(paths, resolved, strict=True):
         if not os.path.exists(full):
             raise UserError(f"sandbox: no such path: {path}", "remove it from the settings, or create it")
         if full in ("/", home):
             raise UserError(f"sandbox: {path} would leave nothing hidden", "name the folders in it that are needed")
-    return found
+    return resolved
 
 
 class _ShownPaths:
@@ -177,8 +177,8 @@ class _ShownPaths:
         alias = os.path.abspath(path)
         if is_inside(real, self._hidden) and not is_inside(real, self._writable):
             self.paths[real] = None
-        known = (*self.paths, *self._writable, *self.aliases)
-        if alias != real and is_inside(alias, self._hidden) and not is_inside(alias, known):
+        covered = (*self.paths, *self._writable, *self.aliases)
+        if alias != real and is_inside(alias, self._hidden) and not is_inside(alias, covered):
             self.aliases[alias] = real
 
     def add_path_folders(self, path: str) -> None:
@@ -190,10 +190,10 @@ class _ShownPaths:
     def _add_program_folder(self, folder: str) -> None:
         """Show a folder of programs with their libraries, under its real and its given name."""
         names = (os.path.realpath(folder), os.path.abspath(folder))
-        real, given = (program_root(name, self._home, self._excluded, os.path.exists) for name in names)
+        real, literal = (program_root(name, self._home, self._excluded, os.path.exists) for name in names)
         self._add(real)
-        if os.path.realpath(given) == real:
-            self._add(given)
+        if os.path.realpath(literal) == real:
+            self._add(literal)
 
     def add_program(self, argv: Sequence[str]) -> None:
         """Show the program of a command line, the script if it is an interpreter, and what both need."""
@@ -212,8 +212,8 @@ class _ShownPaths:
 
 def _package_of(file: str) -> str:
     """Return what a program needs: the file itself, or the `node_modules` that it is a part of."""
-    before, found, _ = file.partition("/node_modules/")
-    return f"{before}/node_modules" if found else file
+    before, separator, _ = file.partition("/node_modules/")
+    return f"{before}/node_modules" if separator else file
 
 
 def _interpreter_of(file: str) -> str:
@@ -226,11 +226,11 @@ def _interpreter_of(file: str) -> str:
 def _git_settings(env: Mapping[str, str], home: str) -> Iterator[str]:
     """Yield the user's git settings and the files that they include: without them git cannot commit."""
     waiting = [env.get("GIT_CONFIG_GLOBAL", ""), *(f"{home}/{name}" for name in mounts.GIT_CONFIG_FILES)]
-    seen: set[str] = set()
+    visited: set[str] = set()
     while waiting:
         path = waiting.pop()
-        if path and path not in seen and len(seen) < 32 and os.path.isfile(path):
-            seen.add(path)
+        if path and path not in visited and len(visited) < 32 and os.path.isfile(path):
+            visited.add(path)
             yield path
             for line in read_start(path, _MOST_BYTES).decode("utf-8", "replace").splitlines():
                 key, _, value = line.partition("=")
@@ -273,8 +273,8 @@ def _guard_ralph(folder: str) -> GuardedFolder:
     own = f"{folder}/.ralph"
     if os.path.islink(own):
         raise UserError(f"{own} is a link, which a sandbox cannot guard", "put a folder there")
-    found = (name for name in os.listdir(own) if name.startswith("settings"))
-    settings = {"settings.json", "settings.local.json", *found}
+    names = (name for name in os.listdir(own) if name.startswith("settings"))
+    settings = {"settings.json", "settings.local.json", *names}
     return replace(_guard(own, (*mounts.RALPH_READ_ONLY, *sorted(settings))), linkless=("",))
 
 

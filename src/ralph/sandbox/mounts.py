@@ -294,7 +294,7 @@ def bubblewrap_command(
     offline = () if is_online else ("--unshare-net", "--info-fd", "3", "--block-fd", "4")
     arguments = [argument for mount in mounts for argument in mount.arguments()]
     if only_writable is not None:  # at the end: bubblewrap makes mount points inside writable mounts
-        sealed = [one.path for one in mounts if one.access == "write" and one.path not in only_writable]
+        sealed = [mount.path for mount in mounts if mount.access == "write" and mount.path not in only_writable]
         arguments += [word for path in sealed for word in ("--remount-ro", path)]
     return (bubblewrap, *NAMESPACES, *offline, *arguments, "--chdir", cwd, "--")
 
@@ -317,10 +317,10 @@ def program_root(folder: str, home: str, excluded: Sequence[str], exists: Callab
 def sandbox_environment(env: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for programs inside: the user's variables, except those of the session, and settings for
     git."""
-    kept = {name: value for name, value in env.items() if name not in SESSION_VARIABLES}
-    count = int(kept["GIT_CONFIG_COUNT"]) if kept.get("GIT_CONFIG_COUNT", "").isdigit() else 0
+    inherited = {name: value for name, value in env.items() if name not in SESSION_VARIABLES}
+    count = int(inherited["GIT_CONFIG_COUNT"]) if inherited.get("GIT_CONFIG_COUNT", "").isdigit() else 0
     git = {"GIT_CONFIG_COUNT": str(count + len(GIT_SETTINGS))}
     for number, (key, value) in enumerate(GIT_SETTINGS, count):
         git |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    temporary: dict[str, str] = {name: "/tmp" for name in ("TMPDIR", "TEMP", "TMP") if name in kept}
-    return {**kept, **temporary, **git, IN_SANDBOX: "1", **more}
+    temporary: dict[str, str] = {name: "/tmp" for name in ("TMPDIR", "TEMP", "TMP") if name in inherited}
+    return {**inherited, **temporary, **git, IN_SANDBOX: "1", **more}

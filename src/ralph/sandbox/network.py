@@ -129,7 +129,7 @@ class Network:
             os.waitpid(self._child, 0)
 
 
-def _leave_ralph(*kept: int) -> None:
+def _leave_ralph(*fds: int) -> None:
     """Leave ralph's terminal, session, signals and descriptors, except `kept`. For a forked process."""
     for number in _TERMINAL_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -140,7 +140,7 @@ def _leave_ralph(*kept: int) -> None:
     for fd in map(int, os.listdir("/dev/fd")):
         if fd in (0, 1, 2):
             os.dup2(nothing, fd)
-        elif fd not in (nothing, *kept):
+        elif fd not in (nothing, *fds):
             with suppress(OSError):  # the descriptor of the listing itself
                 os.close(fd)
 
@@ -283,8 +283,15 @@ class _Request(Struct, frozen=True):
             return cls(to.name, to.port or 443, True, body)
         place, _, path = target[len("http://") :].partition("/")
         # One request per connection: the next may be for another host. The Host header is that of the URL.
-        kept = [field for field in fields if field.partition(":")[0].lower() not in _HOP_HEADERS]
-        lines = (f"{method} /{path} {version}", f"Host: {place.rpartition('@')[2]}", "Connection: close", *kept, "", "")
+        headers = [field for field in fields if field.partition(":")[0].lower() not in _HOP_HEADERS]
+        lines = (
+            f"{method} /{path} {version}",
+            f"Host: {place.rpartition('@')[2]}",
+            "Connection: close",
+            *headers,
+            "",
+            "",
+        )
         return cls(to.name, to.port or 80, False, "\r\n".join(lines).encode("latin-1") + body)
 
 
@@ -333,9 +340,9 @@ def _is_address(name: str) -> bool:
 
 
 def _is_remote(address: str) -> bool:
-    found = ip_address(address.partition("%")[0])
-    found = getattr(found, "ipv4_mapped", None) or found
-    return not (found.is_loopback or found.is_link_local or found.is_unspecified)
+    ip = ip_address(address.partition("%")[0])
+    ip = getattr(ip, "ipv4_mapped", None) or ip
+    return not (ip.is_loopback or ip.is_link_local or ip.is_unspecified)
 
 
 def _find_upstream(env: Mapping[str, str]) -> tuple[str, int, str] | None:
@@ -379,8 +386,8 @@ def _listeners(pid: int, ports: Sequence[int]) -> list[socket.socket]:
                 if setns(fd, kind) != 0:
                     number = ctypes.get_errno()
                     raise OSError(number, os.strerror(number))
-            made = [socket.create_server(("", port), backlog=128) for port in ports]
-            socket.send_fds(theirs, [b"made"], [listener.fileno() for listener in made])
+            sockets = [socket.create_server(("", port), backlog=128) for port in ports]
+            socket.send_fds(theirs, [b"made"], [listener.fileno() for listener in sockets])
         except OSError as error:
             theirs.send((error.strerror or str(error)).encode())
         finally:

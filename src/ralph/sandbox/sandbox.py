@@ -89,17 +89,17 @@ def links_in(folder: str) -> list[str]:
 
 def links_below(folder: str) -> list[str]:
     """Return the links at any depth, relative to `folder`. Folders behind links are not entered."""
-    found = []
+    paths = []
     for place, folders, files in os.walk(folder):
-        found += [os.path.join(place, name) for name in (*folders, *files)]
-    return [os.path.relpath(path, folder) for path in found if os.path.islink(path)]
+        paths += [os.path.join(place, name) for name in (*folders, *files)]
+    return [os.path.relpath(path, folder) for path in paths if os.path.islink(path)]
 
 
 def move_planted(record: CleanupRecord, folder: str) -> Iterator[tuple[str, str]]:
     """Move what was planted to `folder`; yield old and new path. Links go first: they may be on the way to the rest."""
-    found = [(place, set(links_in(place)) - set(known)) for place, known in record.linkless.items()]
-    found += [(place, set(links_below(place)) - set(known)) for place, known in record.linkless_trees.items()]
-    for path in sorted(f"{place}/{name}" for place, names in found for name in names):
+    new_links = [(place, set(links_in(place)) - set(before)) for place, before in record.linkless.items()]
+    new_links += [(place, set(links_below(place)) - set(before)) for place, before in record.linkless_trees.items()]
+    for path in sorted(f"{place}/{name}" for place, names in new_links for name in names):
         if path not in record.watched:
             yield path, _move(path, folder)
     for path, link in record.watched.items():
@@ -170,8 +170,8 @@ class Sandbox:
         _unlink_on_mount_paths(view, mounts)
         self._record_guarded(view)
         fds = self._network.attach() if self._network else ()
-        kept = (workspace, "/tmp") if self._request.sealed else None
-        start = bubblewrap_command(self._bubblewrap, mounts, cwd, is_online=not fds, only_writable=kept)
+        only_writable = (workspace, "/tmp") if self._request.sealed else None
+        start = bubblewrap_command(self._bubblewrap, mounts, cwd, is_online=not fds, only_writable=only_writable)
         env = sandbox_environment(command.env, network.environment() if self._network else {})
         return replace(command, argv=(*start, program, *command.argv[1:]), env=env, fds=fds, sandboxed=True)
 
@@ -193,11 +193,11 @@ class Sandbox:
 
     def settle(self) -> list[str]:
         """Move away what the last process planted; return messages about that and about refused connections."""
-        told = [
-            f"what the agent left at {path} was taken away; it is kept in {kept}"
-            for path, kept in move_planted(self._record, f"{self._folder}/planted")
+        notices = [
+            f"what the agent left at {path} was taken away; it is kept in {backup}"
+            for path, backup in move_planted(self._record, f"{self._folder}/planted")
         ]
-        return told + list(self._replaced_files()) + self.refused_connections()
+        return notices + list(self._replaced_files()) + self.refused_connections()
 
     def _replaced_files(self) -> Iterator[str]:
         """Yield a message for each read-only file that was replaced outside. Linux removes a mount from such a file, so
@@ -213,14 +213,14 @@ class Sandbox:
 
     def close(self) -> list[str]:
         """Clean up; return the last messages, like `settle`."""
-        told = self.settle()
+        notices = self.settle()
         if self._network:
             self._network.close()
         with suppress(KeeperLost):
             self._keeper.set_cleanup((), key=self._record.tmp)
         remove_folder(self._record.tmp)
         self._cleanup_file.close()
-        return told
+        return notices
 
 
 def open_sandbox(

@@ -55,8 +55,8 @@ def detect_checks(workspace: Path) -> list[str]:
     for purpose, command in (*just, *make):
         recipes.setdefault(purpose, command)
     tools = [tool for find in (_python, _node, _rust, _go) for tool in find(workspace) if tool[0] not in recipes]
-    found = sorted((*recipes.items(), *tools), key=lambda check: get_args(Purpose).index(check[0]))
-    return [command for _, command in found]
+    checks = sorted((*recipes.items(), *tools), key=lambda check: get_args(Purpose).index(check[0]))
+    return [command for _, command in checks]
 
 
 def installed_checks(workspace: Path) -> list[str]:
@@ -66,17 +66,17 @@ def installed_checks(workspace: Path) -> list[str]:
 
 def _recipes(workspace: Path, runner: str, *files: str) -> Iterator[DetectedCheck]:
     """Yield the known recipes that need no argument."""
-    found: set[str] = set()
+    available: set[str] = set()
     for line in _first(workspace, *files).splitlines():
         head, colon, rest = line.partition(":")
         names = head.removeprefix("@").split()
         if not colon or rest.lstrip(":").startswith("=") or line[:1].isspace():
             continue
         if runner == "make":
-            found.update(names)
+            available.update(names)
         elif all("=" in word or word.startswith("*") for word in names[1:]):
-            found.update(names[:1])
-    return ((purpose, f"{runner} {name}") for name, purpose in RECIPES.items() if name in found)
+            available.update(names[:1])
+    return ((purpose, f"{runner} {name}") for name, purpose in RECIPES.items() if name in available)
 
 
 def _python(workspace: Path) -> Iterator[DetectedCheck]:
@@ -107,15 +107,15 @@ def _node(workspace: Path) -> Iterator[DetectedCheck]:
     package = _document(workspace / "package.json")
     runners = (runner for lock, runner in NODE_RUNNERS.items() if (workspace / lock).exists())
     runner, execute = next(runners, ("npm", "npx"))
-    found: set[Purpose] = set()
+    purposes: set[Purpose] = set()
     for name, script in _table(package, "scripts").items():
         purpose = RECIPES.get(name)
-        if not purpose or purpose in found or "no test specified" in str(script) or "--watch" in str(script).split():
+        if not purpose or purpose in purposes or "no test specified" in str(script) or "--watch" in str(script).split():
             continue
-        found.add(purpose)
+        purposes.add(purpose)
         yield purpose, "npm test" if (runner, name) == ("npm", "test") else f"{runner} run {name}"
     has_typescript = "typescript" in _table(package, "devDependencies") and _text(workspace / "tsconfig.json")
-    if has_typescript and "types" not in found:
+    if has_typescript and "types" not in purposes:
         yield "types", f"{execute} tsc --noEmit"
 
 
@@ -163,5 +163,5 @@ def read_table(path: Path, key: str) -> dict[str, Any]:
 
 
 def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
-    found = document.get(key)
-    return found if isinstance(found, dict) else {}
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}

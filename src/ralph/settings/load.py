@@ -223,11 +223,11 @@ def _find_layer(layers: list[SettingsLayer], path: KeyPath) -> SettingsLayer:
     return layers[-1]
 
 
-def _raise_problems(found: Iterable[tuple[SettingsLayer, Problem]]) -> None:
+def _raise_problems(problems: Iterable[tuple[SettingsLayer, Problem]]) -> None:
     """Raise all problems as one error, one line each; do nothing if there are none."""
-    found = list(found)
-    lines = [f"{layer.locate(problem.path)}: {problem.text}" for layer, problem in found]
-    where = "`-h` says what" if all(layer.options for layer, _ in found) else "`ralph schema settings` says what"
+    problems = list(problems)
+    lines = [f"{layer.locate(problem.path)}: {problem.text}" for layer, problem in problems]
+    where = "`-h` says what" if all(layer.options for layer, _ in problems) else "`ralph schema settings` says what"
     if len(lines) > 1:
         lines = [f"{len(lines)} errors in the settings", *(f"  {line}" for line in lines)]
     if lines:

@@ -165,13 +165,13 @@ def _parse_yaml(text: str) -> tuple[Any, KeyLines, list[KeyPath]]:
 
     lines: KeyLines = {}
     repeated: list[KeyPath] = []
-    seen = set[int]()
+    node_ids = set[int]()
 
     def visit(node: Any, path: KeyPath) -> None:
         lines.setdefault(path, node.start_mark.line + 1)
-        if node.id != "scalar" and id(node) in seen:
+        if node.id != "scalar" and id(node) in node_ids:
             raise _BadFileError("not valid YAML: aliases of lists and mappings are not supported", lines[path])
-        seen.add(id(node))
+        node_ids.add(id(node))
         if node.id == "sequence":
             for index, item in enumerate(node.value):
                 visit(item, (*path, index))

@@ -54,10 +54,10 @@ def parse_size(text: str) -> int:
 
 def format_duration(seconds: float) -> str:
     """Return the shortest text that `parse_duration` reads back, to the millisecond."""
-    left = round(seconds * 1000)
+    rest = round(seconds * 1000)
     parts = []
     for unit, size in DURATION_UNITS.items():
-        count, left = divmod(left, round(size * 1000))
+        count, rest = divmod(rest, round(size * 1000))
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts) or "0s"

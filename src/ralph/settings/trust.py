@@ -140,15 +140,15 @@ def _is_running(path: str, record: SettingsRecord) -> bool:
 
 
 def _read_files(paths: Iterable[bytes]) -> Contents:
-    found: Contents = {}
+    contents: Contents = {}
     for path in paths:
         try:
-            found[path] = read_given(os.fsdecode(path), MAX_FILE)
+            contents[path] = read_given(os.fsdecode(path), MAX_FILE)
         except OSError as error:
             if shortage(error):  # without memory or descriptors ralph can't tell whether the file has changed
                 raise
-            found[path] = None if isinstance(error, FileNotFoundError) else (error.strerror or "").encode()
-    return found
+            contents[path] = None if isinstance(error, FileNotFoundError) else (error.strerror or "").encode()
+    return contents
 
 
 def _changed_files(record: SettingsRecord) -> list[str]:

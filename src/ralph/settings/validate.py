@@ -74,19 +74,19 @@ def find_problems(value: object, kind: Any, path: KeyPath = ()) -> Iterator[Prob
         yield Problem(path, "contains a NUL character, which no file name or argument can")
 
 
-def _unknown_key(key: str, known: list[str]) -> str:
+def _unknown_key(key: str, keys: list[str]) -> str:
     if key in REMOVED:
         return f"removed: {REMOVED[key]}; leave it out"
-    if near := closest(key, known):
+    if near := closest(key, keys):
         return f'unknown key; did you mean "{near}"?'
-    return f"unknown key; known are {', '.join(known)}" if len(known) < 10 else "unknown key"
+    return f"unknown key; known are {', '.join(keys)}" if len(keys) < 10 else "unknown key"
 
 
 def closest(word: str, names: Iterable[str]) -> str:
     """Return the name that was probably meant; empty if none is close."""
     plain = {name.lower(): name for name in names}
-    known = set(plain.values())
-    plain |= {tried: key for tried, key in SUCCESSORS.items() if key.partition(".")[0] in known}
+    keys = set(plain.values())
+    plain |= {tried: key for tried, key in SUCCESSORS.items() if key.partition(".")[0] in keys}
     close = get_close_matches(word.lower().replace("_", "").replace("-", "")[:100], plain, n=1)
     return plain[close[0]] if close else ""
 
@@ -123,17 +123,17 @@ def is_struct(kind: Any) -> bool:
 def bare_type(kind: Any) -> Any:
     """Return a type without its annotations and without `| None`."""
     while get_origin(kind) in (Annotated, Union, UnionType):
-        kind = next(one for one in get_args(kind) if one is not type(None))
+        kind = next(member for member in get_args(kind) if member is not type(None))
     return kind
 
 
 def metas_of(kind: Any) -> list[Meta]:
     """Return the annotations of a type, outermost first."""
-    found: list[Meta] = []
+    metas: list[Meta] = []
     while get_origin(kind) in (Annotated, Union, UnionType):
-        found += [meta for meta in getattr(kind, "__metadata__", ()) if isinstance(meta, Meta)]
-        kind = next(one for one in get_args(kind) if one is not type(None))
-    return found
+        metas += [meta for meta in getattr(kind, "__metadata__", ()) if isinstance(meta, Meta)]
+        kind = next(member for member in get_args(kind) if member is not type(None))
+    return metas
 
 
 def field_types(struct: Any) -> dict[str, Any]:

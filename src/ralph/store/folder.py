@@ -260,10 +260,10 @@ def seen_red(ralph: Path) -> frozenset[str]:
 def remember_red(ralph: Path, commands: Iterable[str]) -> None:
     """Record that these checks have failed, which proves that they can. Ignore errors: then the
     checks stay unproven."""
-    known = seen_red(ralph)
-    if fresh := [command for command in dict.fromkeys(commands) if command not in known]:
+    proven = seen_red(ralph)
+    if fresh := [command for command in dict.fromkeys(commands) if command not in proven]:
         with suppress(OSError):
-            replace_file(ralph / PROOFS, json.encode([*sorted(known), *fresh][-MAX_PROOFS:]))
+            replace_file(ralph / PROOFS, json.encode([*sorted(proven), *fresh][-MAX_PROOFS:]))
 
 
 def order_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
@@ -323,8 +323,8 @@ def exam_folder(run_id: str, env: Mapping[str, str] = os.environ) -> str:
 
 
 def add_exam_output(folder: str, output: ExamOutput) -> None:
-    kept = [other for other in read_exam_outputs(folder) if other.log != output.log]
-    save_file(os.path.join(folder, _LIST), json.encode([*kept, output]))
+    others = [other for other in read_exam_outputs(folder) if other.log != output.log]
+    save_file(os.path.join(folder, _LIST), json.encode([*others, output]))
 
 
 def load_exam_outputs(run_id: str, env: Mapping[str, str] = os.environ) -> Sequence[ExamOutput]:

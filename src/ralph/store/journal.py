@@ -68,13 +68,13 @@ class Journal:
 
     def _recreate(self) -> None:
         """Write the journal again after an agent has removed it: the open file can still be read."""
-        for left in reversed(range(_REOPEN_TRIES)):
+        for tries_left in reversed(range(_REOPEN_TRIES)):
             try:
                 self._restore()
                 fd = self._open()
                 break
             except (FileNotFoundError, UserError):  # the agent is still removing, and has removed what was just made
-                if not left:
+                if not tries_left:
                     raise
                 time.sleep(0.05)
         removed, self._fd, at = self._fd, fd, 0

@@ -52,7 +52,7 @@ class Mailbox:
         notes = self._load([name for name in letters if name.endswith(NOTE)], PersonNote)
         asked = self._load([name for name in letters if name.endswith(QUESTION)], Question)
         answered = {note.answers.id for note in notes if note.answers}
-        questions = (Question(one.id, _redact(one.text)) for one in asked if one.id not in answered)
+        questions = (Question(letter.id, _redact(letter.text)) for letter in asked if letter.id not in answered)
         stopped_by = load_json(self._at(STOPPED_BY), str, MAX_BYTES) if STOPPED_BY in names else None
         return Mail(tuple(notes), tuple(questions), PAUSE in names, one_line(stopped_by or "", 80))
 
@@ -68,12 +68,12 @@ class Mailbox:
         self._put(question.id + QUESTION, question)
         return question
 
-    def inherit(self, other: "Mailbox", given: Callable[[], Run]) -> None:
+    def inherit(self, other: "Mailbox", find_run: Callable[[], Run]) -> None:
         """Move the notes of a run that will not be resumed to this mailbox, except the notes that
         were `given` to it."""
         notes = other.read().notes
         if notes:
-            for note in untold(Mail(notes), given()):
+            for note in untold(Mail(notes), find_run()):
                 self._put(note.id + NOTE, note)
             other.forget(notes)
 
@@ -84,11 +84,11 @@ class Mailbox:
     def take(self, suffix: str, kind: type[Letter]) -> list[Letter]:
         """Remove and return the messages with this suffix, oldest first."""
         names = [name for name in names_in(self.path) if name.endswith(suffix)]
-        found = self._load(names, kind)
+        letters = self._load(names, kind)
         for name in names:
             with suppress(OSError):  # an agent may have put a folder there
                 self._remove(name)
-        return found
+        return letters
 
     def pause(self) -> None:
         self._put(PAUSE, None)
@@ -127,14 +127,14 @@ class Mailbox:
 
     def _latest(self, names: list[str]) -> list[str]:
         """Return the latest names, at most as many as the limit allows: an agent may have filled the mailbox."""
-        left, found = MAX_BYTES, []
+        room, recent = MAX_BYTES, []
         for name in reversed(names):
             with suppress(OSError):
-                left -= os.lstat(self._at(name)).st_size + _PER_FILE
-            if left < 0:
+                room -= os.lstat(self._at(name)).st_size + _PER_FILE
+            if room < 0:
                 break
-            found.append(name)
-        return found[::-1]
+            recent.append(name)
+        return recent[::-1]
 
     def _load(self, names: Iterable[str], kind: type[Letter]) -> list[Letter]:
         """Return the messages in these files, without those that were removed or that ralph did not write."""
@@ -162,8 +162,8 @@ def _new_id() -> str:
 
 def untold(mail: Mail, run: Run) -> tuple[PersonNote, ...]:
     """Return the notes that no iteration of the run was given."""
-    given = {note.id for iteration in run.iterations for note in iteration.told}
-    return tuple(note for note in mail.notes if note.id not in given)
+    told_ids = {note.id for iteration in run.iterations for note in iteration.told}
+    return tuple(note for note in mail.notes if note.id not in told_ids)
 
 
 class QuestionListener:

@@ -80,14 +80,14 @@ def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
         names = []
     except OSError as error:
         raise UserError(f"cannot read {links}: {error.strerror}", "check its permissions, or XDG_STATE_HOME") from None
-    found = (run_at(f"{links}/{name}") for name in names)
-    return [run for run in found if run and _is_local(run)]
+    listed = (run_at(f"{links}/{name}") for name in names)
+    return [run for run in listed if run and _is_local(run)]
 
 
 def run_with_id(run_id: str, env: Mapping[str, str] = os.environ) -> Listed | None:
     """Return the run with exactly this id, which is never taken for a path."""
-    found = run_at(f"{state_folder(env, 'runs')}/{run_id}") if _is_run_id(run_id) else None
-    return found if found and found.id == run_id and _is_local(found) else None
+    run = run_at(f"{state_folder(env, 'runs')}/{run_id}") if _is_run_id(run_id) else None
+    return run if run and run.id == run_id and _is_local(run) else None
 
 
 def runs_in(ralph: str | os.PathLike[str]) -> list[Listed]:
@@ -199,10 +199,10 @@ def find_run(
         if not local:
             raise
         others = []
-    known = [*others, *local]
+    candidates = [*others, *local]
     # The runs of a task work here but are kept in the task's folder.
     local = sorted((*local, *(run for run in others if run.facts.workspace == str(here))), key=lambda run: run.id)
-    return _find_named(name, known, objection) if name else _find_obvious(local, known, here, objection)
+    return _find_named(name, candidates, objection) if name else _find_obvious(local, candidates, here, objection)
 
 
 def _run_of_worktree(folder: Path, env: Mapping[str, str]) -> Listed | None:
@@ -214,13 +214,15 @@ def _run_of_worktree(folder: Path, env: Mapping[str, str]) -> Listed | None:
     return next((run for run in reversed(runs(env)) if run.facts.worktree == top), None)
 
 
-def _find_named(name: str, known: list[Listed], objection: Objection) -> Listed:
-    matching = [run for run in known if run.id == name]
+def _find_named(name: str, candidates: list[Listed], objection: Objection) -> Listed:
+    matching = [run for run in candidates if run.id == name]
     if not matching:  # the latest run for a task of a backlog, by the task's key
-        of_task = [run for run in known if run.facts.backlog_task and run.facts.backlog_task == name.removeprefix("#")]
-        matching = sorted(of_task, key=lambda run: run.id)[-1:] or [run for run in known if name in run.id]
+        of_task = [
+            run for run in candidates if run.facts.backlog_task and run.facts.backlog_task == name.removeprefix("#")
+        ]
+        matching = sorted(of_task, key=lambda run: run.id)[-1:] or [run for run in candidates if name in run.id]
     if not matching:
-        raise UserError(f"no such run: {name!r}", _hint(known))
+        raise UserError(f"no such run: {name!r}", _hint(candidates))
     fitting = [run for run in matching if not objection(run)]
     if len(fitting) == 1:
         return fitting[0]
@@ -229,16 +231,16 @@ def _find_named(name: str, known: list[Listed], objection: Objection) -> Listed:
     raise UserError(f"{name!r} is ambiguous: {_ids(fitting or matching)}", "type more of the id")
 
 
-def _find_obvious(local: list[Listed], known: list[Listed], here: Path, objection: Objection) -> Listed:
+def _find_obvious(local: list[Listed], candidates: list[Listed], here: Path, objection: Objection) -> Listed:
     # Without a name, a person means a task or a backlog, not the runs that were started for parts of it.
     running = [run for run in local if run.is_alive and not run.is_part and not objection(run)]
     if len(running) > 1:
         raise UserError(f"several runs match: {_ids(running)}", "name one; `ralph ps` describes them")
     latest_first = sorted(local, key=lambda run: (run.is_alive, not run.is_part))[::-1]
     # One at a time: an objection may read a whole journal.
-    if found := next((run for run in (*running, *latest_first) if not objection(run)), None):
-        return found
-    elsewhere = [run for run in known if run.is_alive and not run.is_part and not objection(run)]
+    if run := next((run for run in (*running, *latest_first) if not objection(run)), None):
+        return run
+    elsewhere = [run for run in candidates if run.is_alive and not run.is_part and not objection(run)]
     if len(elsewhere) == 1:
         return elsewhere[0]
     if elsewhere:
@@ -246,7 +248,7 @@ def _find_obvious(local: list[Listed], known: list[Listed], here: Path, objectio
     if local:
         last = max(reversed(local), key=lambda run: not run.is_part)
         raise UserError(f"run {last.id}, the last one in {here}, {objection(last)}", _ALL)
-    raise UserError(f"nothing has been run in {here}", _hint(known))
+    raise UserError(f"nothing has been run in {here}", _hint(candidates))
 
 
 def refuse_foreign(run: Listed) -> None:
@@ -270,13 +272,13 @@ def _user_name(user: int) -> str:
         return f"user {user}"
 
 
-def _ids(known: list[Listed]) -> str:
-    more = f" and {len(known) - 5} more" if len(known) > 5 else ""
-    return ", ".join(run.id for run in known[-5:]) + more
+def _ids(listed: list[Listed]) -> str:
+    more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
+    return ", ".join(run.id for run in listed[-5:]) + more
 
 
-def _hint(known: list[Listed]) -> str:
-    return f"on record: {_ids(known)}" if known else 'start one with `ralph run "GOAL"`'
+def _hint(listed: list[Listed]) -> str:
+    return f"on record: {_ids(listed)}" if listed else 'start one with `ralph run "GOAL"`'
 
 
 def why_not_begun(run: Listed) -> str:
@@ -310,15 +312,15 @@ class OrphanedRun(Struct, frozen=True):
 
 def find_orphans(env: Mapping[str, str] = os.environ) -> list[OrphanedRun]:
     """Return the dead runs of this user that still have running processes."""
-    found = []
+    orphans = []
     for mark, marked in sorted(marked_processes().items()):
         run = run_with_id(mark.removesuffix(GATE_SUFFIX).removesuffix(COPY_SUFFIX), env)
         if run is None or _is_active(run, marked):
             continue
         names = [f"{process.pid} {process.name.decode('utf-8', 'replace')}" for process in processes_of_run(mark)]
         if names:
-            found.append(OrphanedRun(mark, run.facts.workspace, tuple(names)))
-    return found
+            orphans.append(OrphanedRun(mark, run.facts.workspace, tuple(names)))
+    return orphans
 
 
 def kill_orphans(time_left: Callable[[], float] = lambda: float("inf")) -> list[OrphanedRun]:
@@ -335,5 +337,5 @@ def _is_active(run: Listed, marked: Iterable[RunningProcess]) -> bool:
     The pid of a run inside a container means nothing outside, but its lock and its keeper can be seen from there.
     """
     is_locked = not run.facts.branch and is_occupied(Path(run.facts.workspace))
-    ancestors = (found for process in marked for found in ancestors_of(process.pid))
+    ancestors = (ancestor for process in marked for ancestor in ancestors_of(process.pid))
     return run.is_alive or is_locked or any(process.name == KEEPER_NAME.encode() for process in ancestors)

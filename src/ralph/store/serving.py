@@ -62,8 +62,8 @@ class ServerFolder:
 
     @property
     def running(self) -> RunningServer | None:
-        found = load_json(f"{self.path}/{SERVER}", RunningServer)
-        return found if found and is_living(found.pid, found.start) else None
+        server = load_json(f"{self.path}/{SERVER}", RunningServer)
+        return server if server and is_living(server.pid, server.start) else None
 
     def new_link(self, level: str) -> str:
         """Return the key of a new link; only its hash is stored. Removes links that are too old."""

@@ -71,30 +71,32 @@ class Writer:
             for event in happened:
                 self._hide_key(event)
             return []
-        told, lines = self._encode_safely(happened)
-        kept = told
+        records, lines = self._encode_safely(happened)
+        accepted = records
         if not kinds.isdisjoint(events.TALK):
             if len(lines) > self._room:
                 each = lines.split(b"\n") if self._room >= 0 else repeat(b"")
-                kept = [one for one, line in zip(told, each, strict=False) if self._take_room(one, line)]
-                lines = self._encode(self._number([one.data for one in kept]))
+                accepted = [
+                    record for record, line in zip(records, each, strict=False) if self._take_room(record, line)
+                ]
+                lines = self._encode(self._number([record.data for record in accepted]))
             else:
                 self._room -= len(lines)
-        self._seq += len(kept)
-        for sink in self._sinks if kept else ():
+        self._seq += len(accepted)
+        for sink in self._sinks if accepted else ():
             sink(lines)
-        return [one.data for one in told]
+        return [record.data for record in records]
 
     def _encode_safely(self, happened: Sequence[events.Event]) -> tuple[list[events.Told], bytes]:
         """Return the events without keys, and their lines. To be fast, first search all lines at once for keys."""
         if not self._key_left and not [event for event in happened if _is_long(event)]:
-            told = self._number(happened)
-            lines = self._encode_if_safe(told)
+            records = self._number(happened)
+            lines = self._encode_if_safe(records)
             if lines is not None:
-                return told, lines
+                return records, lines
         short = [self._shorten(self._hide_key(event)) for event in happened]
-        told = [self._redact_event(one) for one in self._number(short)]
-        return told, self._encode(told)
+        records = [self._redact_event(record) for record in self._number(short)]
+        return records, self._encode(records)
 
     def _shorten(self, event: events.Event) -> events.Event:
         """Cut the middle out of a long text. Keys are redacted first, because half a key would not be recognised."""
@@ -103,16 +105,16 @@ class Writer:
         text, half = self._redact.text(event.text), TEXT_LIMIT // 2
         return events.AgentText(text if len(text) <= TEXT_LIMIT else f"{text[:half]}\n… [cut] …\n{text[-half:]}")
 
-    def _encode(self, told: Sequence[events.Told]) -> bytes:
+    def _encode(self, records: Sequence[events.Told]) -> bytes:
         """Return one line per event. Escape other characters at which some programs break lines."""
-        return escaped(self._encoder.encode_lines(told))
+        return escaped(self._encoder.encode_lines(records))
 
     def _number(self, happened: Sequence[events.Event]) -> list[events.Told]:
         """Return the events that the journal has a name for, with time and number."""
         seconds, millis = divmod(int(time.time() * 1000), 1000)
         stamp, run, names = f"{_second(seconds)}.{millis:03d}Z", self._run, self._names
         named = [event for event in happened if type(event) in names]
-        return [events.Told(names[type(one)], stamp, run, at, one) for at, one in enumerate(named, self._seq + 1)]
+        return [events.Told(names[type(event)], stamp, run, at, event) for at, event in enumerate(named, self._seq + 1)]
 
     def _hide_key(self, event: events.Event) -> events.Event:
         """Remove a private key that is printed line by line, each line in its own event."""
@@ -126,24 +128,24 @@ class Writer:
             self._key_left = KEY_LENGTH
         return event
 
-    def _take_room(self, told: events.Told, line: bytes) -> bool:
+    def _take_room(self, record: events.Told, line: bytes) -> bool:
         """Count the agent's output against the limit; return whether this line is written."""
-        if type(told.data) not in events.TALK:
+        if type(record.data) not in events.TALK:
             return True
         self._room -= len(line)
         if self._room < 0:
             self._left_out += 1
         return self._room >= 0
 
-    def _encode_if_safe(self, told: Sequence[events.Told]) -> bytes | None:
+    def _encode_if_safe(self, records: Sequence[events.Told]) -> bytes | None:
         """Return the lines of the events; None if a text in them may have to be changed first."""
         try:
-            lines = self._encode(told)
+            lines = self._encode(records)
         except UnicodeEncodeError:
             return None
         return lines if self._redact.finds_nothing(lines) else None
 
-    def _redact_event(self, told: events.Told) -> events.Told:
+    def _redact_event(self, record: events.Told) -> events.Told:
         """Return the event with texts that have no keys and are valid Unicode, unlike some file names.
 
         The texts are changed one by one: a change across two of them would break the line.
@@ -153,12 +155,12 @@ class Writer:
             if isinstance(value, str):
                 return self._redact.text(value).encode("utf-8", "replace").decode()
             if isinstance(value, dict):
-                return {key: changed(one) for key, one in value.items()}
-            return [changed(one) for one in value] if isinstance(value, list | tuple) else value
+                return {key: changed(item) for key, item in value.items()}
+            return [changed(item) for item in value] if isinstance(value, list | tuple) else value
 
-        if self._encode_if_safe([told]) is not None:
-            return told
-        return replace(told, data=msgspec.convert(changed(msgspec.to_builtins(told.data)), type(told.data)))
+        if self._encode_if_safe([record]) is not None:
+            return record
+        return replace(record, data=msgspec.convert(changed(msgspec.to_builtins(record.data)), type(record.data)))
 
 
 def _begins_a_key(text: str) -> bool:

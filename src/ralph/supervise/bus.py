@@ -50,9 +50,9 @@ class MessageBus:
         if not type.strip():
             raise UserError("a message needs a type", "for example --type INFO")
         ts = timestamp()
-        given = {"type": type, "body": body, "project": project, "task": task, "run": run}
+        fields = {"type": type, "body": body, "project": project, "task": task, "run": run}
         # JSON has no invalid Unicode: write `?` in its place.
-        valid = {name: text.encode("utf-8", "replace").decode() for name, text in given.items()}
+        valid = {name: text.encode("utf-8", "replace").decode() for name, text in fields.items()}
         valid["body"] = Redactor(secret_values(os.environ)).text(valid["body"])
         message = Message(msg_id=f"MSG-{unique_name(ts, 5)}", ts=ts, **valid)
         fd = self._open_locked()
@@ -88,9 +88,9 @@ class MessageBus:
         try:
             if os.pread(fd, 1, max(0, size - 1)) not in (b"", b"\n"):
                 record = b"\n" + record
-            left = memoryview(record)
-            while left:
-                left = left[os.write(fd, left) :]
+            rest = memoryview(record)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(fd, size)  # nobody else has written since: this process has the lock

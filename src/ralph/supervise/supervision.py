@@ -93,8 +93,8 @@ class SupervisedRun:
         context.keeper.spared = ChildProcesses(self.task, lambda: keeps or not wants_end())
         files = [claim.removeprefix("file:") for claim in self._settings.until if claim.startswith("file:")]
         if isinstance(parts.agent, CliAgent) and parts.agent.is_known:
-            compose, done = parts.compose, files[0] if files else ""
-            parts = replace(parts, compose=lambda run, notes: _explain(self.task, compose(run, notes), done))
+            compose, marker = parts.compose, files[0] if files else ""
+            parts = replace(parts, compose=lambda run, notes: _explain(self.task, compose(run, notes), marker))
         has_other_claims = len(files) < len(self._settings.until)
         workspace = TaskWorkspace(parts.workspace, self.task, context.tell, has_other_claims)
         return replace(parts, workspace=workspace, wait=self._wait_for_others(parts.wait))
@@ -233,17 +233,17 @@ class TaskWorkspace:
         self._paid = {child.run_id for child in task.children() if child.status != "running"}
 
     def look(self, run: Run) -> Snapshot:
-        seen = self._inner.look(run)
+        snapshot = self._inner.look(run)
         for message in self._requests.messages():
             self._request = one_line(message.body) or message.type
-        claim = (len(run.iterations), len(run.retries), seen.done_file)
+        claim = (len(run.iterations), len(run.retries), snapshot.done_file)
         if self._claimed[0] != claim:
             self._claimed = claim, time.monotonic()
         children = self._task.children()
-        awaited = children if seen.done_file or self._has_other_claims else ()
+        awaited = children if snapshot.done_file or self._has_other_claims else ()
         return replace(
-            seen,
-            wait_requested=seen.wait_requested or self._request,
+            snapshot,
+            wait_requested=snapshot.wait_requested or self._request,
             done_for=time.monotonic() - self._claimed[1],
             children=tuple(child.run_id for child in awaited if child.is_active()),
             spent=self._costs_of(children, len(run.iterations)),
@@ -300,18 +300,17 @@ def end_children(keeper: Keeper, interrupt: Interrupt, run_id: str) -> None:
         KeptProcess(nothing, keeper=keeper, limits=limits, interrupt=interrupt).capture(head=0, tail=0)
 
 
-def _explain(task: TaskFolder, prompt: str, done: str) -> str:
+def _explain(task: TaskFolder, prompt: str, marker: str) -> str:
     """Add the sentences about the task that are missing in the prompt. `done` is the file to create at the end, if any.
 
     Paths are written out, because an agent may not be allowed to expand variables.
     """
     more = ""
-    if done and done in prompt and str(task.path) not in prompt:
+    if marker and marker in prompt and str(task.path) not in prompt:
         more += f"\n\nThe folder of the task, $TASK_FOLDER, is {task.path}: write its name out."
-    if done and done not in prompt:
-        more += (
-            f"\n\nWhen all of it is done, create the file {task.path / done}; until it is there, you are started again."
-        )
+    if marker and marker not in prompt:
+        more += f"\n\nWhen all of it is done, create the file {task.path / marker}; "
+        more += "until it is there, you are started again."
     if "bus" not in prompt.lower():
         more += "\n\nThe task has a message bus: `ralph bus read`, `ralph bus post --type FACT --body TEXT`."
     if "ralph job" not in prompt:

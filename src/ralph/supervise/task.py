@@ -87,22 +87,22 @@ class TaskFolder:
         }
         return values | {f"JRUN_{name}": value for name, value in values.items()} | {"JRUN_ID": run_id}
 
-    def save_prompt(self, given: str | None) -> str:
+    def save_prompt(self, text: str | None) -> str:
         """Return the given prompt, else the content of TASK.md. Create the folder, and TASK.md if it is missing."""
         hint = "give --prompt TEXT or --prompt-file FILE"
         try:
             with _reporting(self.prompt, FileNotFoundError):
-                prompt = read_given(self.prompt).decode() if given is None else given
+                prompt = read_given(self.prompt).decode() if text is None else text
         except FileNotFoundError:
             raise UserError(f"nothing to do: {self.prompt} is missing", hint) from None
         except UnicodeDecodeError:
             raise UserError(f"{self.prompt} is not UTF-8 text", "save it as UTF-8") from None
         if not prompt.strip():
-            raise UserError(f"nothing to do: {self.prompt if given is None else 'the prompt'} is empty", hint)
+            raise UserError(f"nothing to do: {self.prompt if text is None else 'the prompt'} is empty", hint)
         with _reporting(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        if given is not None:
-            _write_once(self.prompt, given)
+        if text is not None:
+            _write_once(self.prompt, text)
         return prompt
 
     def mark_waiting(self, reason: str) -> None:

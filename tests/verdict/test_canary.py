@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from ralph.git.client import git_at
+from ralph.verdict.canary import break_sources
+
 Start = Callable[..., Any]
 Git = Callable[..., str]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has mount namespaces")
@@ -172,3 +175,11 @@ def test_what_would_merge_or_prove_ends_with_2(
     assert done.code == 2, done.err
     assert PASSES in done.err
     assert git("rev-parse", "HEAD") == tip
+
+
+def test_tests_and_what_says_how_they_run_stay_whole(repository: Path, git: Git) -> None:
+    for name in ("app/cart.py", "app/CartTest.java", "spec_helper.rb", "sitecustomize.py", "setup.py", "test_cart.py"):
+        (repository / name).parent.mkdir(exist_ok=True)
+        (repository / name).write_text("whole\n")
+    git("add", "-A")
+    assert break_sources(git_at(str(repository))) == ["app/cart.py"]

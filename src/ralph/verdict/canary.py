@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from ralph.core.events import Notice, TellAll
+from ralph.core.file_classes import file_class
 from ralph.core.model import Check
 from ralph.core.text import one_line
 from ralph.errors import UserError
@@ -32,11 +33,8 @@ _SOURCE = re.compile(
     r"\.(py|pyx|js|jsx|mjs|cjs|ts|tsx|mts|cts|vue|svelte|go|rs|java|kt|kts|scala|groovy|rb|php|c|cc|cpp|cxx|h|hpp|m|mm|cs"
     r"|fs|swift|ex|exs|erl|hs|ml|clj|lua|pl|pm|r|jl|dart|zig|nim|sh|bash)$"
 )
-_TEST = re.compile(
-    r"(^|/)(tests?|specs?|__tests__|testing|e2e|fixtures?)/|(^|/)(test|tests|spec|conftest|t)\.[a-z]+$|(^|/)test_[^/]*$"
-    r"|[._-](test|spec)\.[a-z]+$|_test\.[a-z]+$|_spec\.rb$|(^|/)conftest\.py$|(^|/)(setup|noxfile|conf)\.py$"
-    r"|\.config\.[cm]?[jt]s$"
-)
+# Not read by a check as product code. Tests and what says how they run are in `file_classes`.
+_SETTINGS = re.compile(r"(^|/)(setup|conf)\.py$|(^|/)testing/|\.config\.[cm]?[jt]s$")
 # Files that say which packages are installed: with others, the answer may be another one.
 _MANIFESTS = (
     *("pyproject.toml", "setup.py", "setup.cfg", "uv.lock", "poetry.lock", "pdm.lock", "package.json"),
@@ -189,7 +187,7 @@ def break_sources(git: Git) -> list[str]:
     """
     names = [os.fsdecode(name) for name in git.run("ls-files", "-z").split(b"\0") if name]
     sources = [name for name in names if _SOURCE.search(name) and not os.path.islink(os.path.join(git.root, name))]
-    broken = [name for name in sources if not _TEST.search(name)] or sources
+    broken = [name for name in sources if not (file_class(name) or _SETTINGS.search(name))] or sources
     for name in broken:
         with open(os.path.join(git.root, name), "wb") as file:
             file.write(BROKEN)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -112,7 +113,8 @@ def processes_of_folder(folder: Path) -> Iterator[int]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the tests that are too slow, and write the names of failed tests to the file that `.ci/run` asks for."""
+    """List the tests that are too slow and what the lab of set-ups has seen, and write the names of failed tests to the
+    file that `.ci/run` asks for."""
     stats = terminalreporter.stats
     called = [report for reports in stats.values() for report in reports if getattr(report, "when", "") == "call"]
     times = [(dict(report.user_properties).get("processor", 0.0), report.nodeid) for report in called]
@@ -120,6 +122,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"more than {MAX_PROCESSOR_TIME:g} s of the processor: make them faster")
         for seconds, name in slow:
             terminalreporter.line(f"{seconds:5.1f} s {name}")
+    if copies := [
+        dict(row)["copies"] for row in (report.user_properties for report in called) if "copies" in dict(row)
+    ]:
+        terminalreporter.section(f"{len(copies)} set-ups, by what a check in a copy tests")
+        for mode in copies[0]:
+            counts = Counter(verdicts[mode] for verdicts in copies)
+            terminalreporter.line(f"{mode:8} {', '.join(f'{counts[verdict]} {verdict}' for verdict in sorted(counts))}")
     if path := os.environ.get("FAILED_TESTS"):
         names = {report.nodeid for kind in ("failed", "error") for report in stats.get(kind, ())}
         Path(path).write_text("".join(f"{name}\n" for name in sorted(names)))

@@ -406,3 +406,54 @@ def test_the_command_prints_the_schema_and_nothing_else(ralph: Callable[..., Any
         assert (ralph("schema", kind).code, ralph("schema", kind).out) == (0, schema_text(kind))
     refused = ralph("schema", "nonsense")
     assert (refused.code, "schema settings, or ralph schema events" in refused.err) == (2, True)
+
+
+@pytest.fixture
+def node_project(repository: Path, git: Callable[..., str], environment: dict[str, str]) -> Path:
+    """A project whose check needs a folder that git ignores and no copy gets; `npm` is a stand-in."""
+    npm = Path(environment["HOME"], "bin/npm")
+    npm.write_text("#!/bin/sh\ncase $1 in ci) echo made > installed;; *) sh ./check.sh;; esac\n")
+    npm.chmod(0o755)
+    (repository / "package.json").write_text('{"scripts": {"test": "sh check.sh"}}')
+    (repository / "package-lock.json").write_text("{}")
+    (repository / "check.sh").write_text("test -f installed\n")
+    (repository / ".gitignore").write_text("installed\n.ralph/\n")
+    git("add", "-A")
+    git("commit", "-qm", "node")
+    (repository / "installed").write_text("")
+    return repository
+
+
+def test_init_writes_the_setup_that_the_checks_need_in_a_copy(ralph: Any, agent: Any, node_project: Path) -> None:
+    agent("true", name="claude")
+    result = ralph("init", "--yes")
+    assert result.code == 0, result.err
+    assert "In a copy of your last commit the checks need a setup: npm ci" in result.out
+    assert settings(node_project)["setup"] == "npm ci"
+
+
+def test_init_writes_no_setup_if_the_checks_need_none_or_are_red(
+    ralph: Any, agent: Any, node_project: Path, git: Callable[..., str]
+) -> None:
+    agent("true", name="claude")
+    git("add", "-f", "installed")
+    git("commit", "-qm", "tracked")
+    result = ralph("init", "--yes")
+    assert "The checks pass in a copy of your last commit as well." in result.out
+    assert "setup" not in settings(node_project)
+    (node_project / ".ralph/settings.json").unlink()
+    (node_project / "installed").unlink()
+    result = ralph("init", "--yes")
+    assert "Not tried in a copy: the checks do not all pass here yet." in result.out
+    assert "setup" not in settings(node_project)
+
+
+def test_the_copy_is_tried_only_with_the_users_consent(
+    terminal: Terminal, node_project: Path, environment: dict[str, str]
+) -> None:
+    child = terminal()
+    offered = GUARDRAIL.replace(": ", " [npm test]: ")
+    converse(child, *SHORTEST[:4], (offered, ""), (ACTION, ""), (HINT, ""), (GUARDRAIL, ""), (SCM, "n"))
+    converse(child, ("Try them in a copy (takes as long as the checks, twice or more)? (Y/n): ", "n"))
+    assert exit_code(child) == 0
+    assert "setup" not in settings(node_project)

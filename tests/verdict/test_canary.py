@@ -72,6 +72,19 @@ def test_a_check_that_does_not_test_the_copy_is_named_in_the_last_line(
     assert answers(environment) == {"in-place": "untested", "plain": "untested"}
 
 
+def test_at_its_own_path_a_tracked_file_that_names_the_users_tree_is_reported(
+    loop: Start, project: Path, git: Git
+) -> None:
+    """The canary is red for a part of the copy, although another part is read from the user's tree."""
+    (project / "paths.txt").write_text(f"{project}/lib\n")
+    git("add", "-A")
+    git("commit", "-qm", "paths")
+    check = 'test -e "$(cat paths.txt)" && sh tests/app.sh && sh lib/app.sh'
+    named = "checks of the copy may read your tree, which is named in paths.txt"
+    assert named in " ".join(loop(check, copies="plain").err.split())
+    assert named not in " ".join(loop(check).err.split())
+
+
 def test_one_check_that_tests_the_copy_is_enough(loop: Start) -> None:
     done = loop("test -e README", "--check", "sh lib/app.sh")
     assert PASSES not in done.err

@@ -10,6 +10,7 @@ from typing import Any, TextIO, get_args
 import msgspec
 
 from ralph.agents import acp, programs
+from ralph.cli.init_copy import MAX_UNASKED, find_setup, has_commit
 from ralph.cli.table import Values, command, is_terminal
 from ralph.core import backlog_events, events
 from ralph.core.model import FailAction
@@ -131,6 +132,8 @@ def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
     dialog.explain("ralph can commit the work after green checks; the agent writes the message.")
     if dialog.confirm("Configure SCM? (y/N): "):
         settings["scm"] = _ask_scm(dialog)
+    if settings["checks"] and has_commit(workspace) and (setup := _ask_setup(workspace, settings["checks"], dialog)):
+        settings["setup"] = setup
     return settings
 
 
@@ -178,6 +181,16 @@ def _ask_checks(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
         hint = dialog.ask("  Hint (optional, guidance for agent on failure): ")
         checks.append({"command": command, "failAction": action, **({"hint": hint} if hint else {})})
     return checks
+
+
+def _ask_setup(workspace: Path, checks: list[dict[str, str]], dialog: Dialog) -> str:
+    """Offer to try the checks in a copy; return the setup that they need there."""
+    dialog.explain("Worktrees, `ralph accept` and exams run the checks in a copy of a commit.")
+    question = "Try them in a copy (takes as long as the checks, twice or more)? (Y/n): "
+    if dialog.ask(question).lower() in ("n", "no"):
+        return ""
+    limit = MAX_UNASKED if dialog.answers is None else None
+    return find_setup(workspace, [check["command"] for check in checks], limit, dialog.say)
 
 
 def _show_existing(workspace: Path, dialog: Dialog) -> None:

@@ -17,13 +17,13 @@ from msgspec.json import encode
 from ralph.core.events import Notice, TellAll
 from ralph.core.file_classes import file_class
 from ralph.core.model import Check
-from ralph.core.text import one_line
+from ralph.core.text import listed, one_line
 from ralph.errors import UserError
 from ralph.files import load_json, make_folder, read_given, save_file, state_folder
-from ralph.git.client import Git
+from ralph.git.client import Git, git_at
 from ralph.git.dependencies import FOLDERS
 from ralph.settings.setup_commands import setup_hint
-from ralph.verdict.leads import Lead, find_leads
+from ralph.verdict.leads import Lead, files_that_name, find_leads
 
 Mode = Literal["in-place", "plain"]
 Answer = Literal["tested", "untested"]
@@ -135,12 +135,14 @@ class Canary:
             return False
         self.answer = self._ask(self.mode)
         if self.answer != "untested":
+            self._name_files()
             return False
         if self._switch and self._ask("plain") == "tested":
             self._switch()
             self.mode, self.answer = "plain", "tested"
             text = "no check tests a copy in place of your tree, so the copy is seen at its own path from now on"
             self._tell(Notice(text, "info"))
+            self._name_files()
             return True
         self._complain()
         return False
@@ -162,6 +164,13 @@ class Canary:
                     return "tested"
         self._project.keep(mode, "untested")
         return "untested"
+
+    def _name_files(self) -> None:
+        """Report tracked files that name the user's tree. A check at the copy's own path may read a part of it there,
+        such as the module that an absolute `replace` in go.mod names, although it tests the rest of the copy."""
+        main, copy = self._project.main, self._project.copy
+        if self.mode == "plain" and (names := files_that_name(main, git_at(copy))):
+            self._tell(Notice(f"checks of the copy may read your tree, which is named in {listed(names, 3)}"))
 
     def _complain(self) -> None:
         names = [one_line(name, 200) for name in self._green]

@@ -12,6 +12,7 @@ from glob import glob, iglob
 from msgspec import Struct
 
 from ralph.files import read_head
+from ralph.git.client import Git
 
 _MOST_BYTES = 1 << 20
 _OWN_VARIABLES = frozenset({"PWD", "OLDPWD"})
@@ -71,3 +72,8 @@ def _package_folders(main: str, env: Mapping[str, str]) -> Iterator[str]:
 def _inside(main: str) -> re.Pattern[str]:
     """Return the pattern of a path that is the tree, or in it."""
     return re.compile(re.escape(main) + r"(?![\w.-])(?:/[^\s'\":,;]*)?")
+
+
+def files_that_name(main: str, git: Git) -> list[str]:
+    """Return the tracked files of a copy that contain the path of the tree `main`."""
+    return [os.fsdecode(name) for name in git.try_run("grep", "-lzF", "-e", main).out.split(b"\0") if name]

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from bench import backlog, counts, crowd, ending, hooks, iterations, pages, start, streams, tuning
+from bench import backlog, copies, counts, crowd, ending, hooks, iterations, pages, start, streams, tuning
 from bench.lab import Lab
 from bench.samples import Row
 from bench.table import remarks, report, shown
@@ -15,6 +15,7 @@ MEASURES: dict[str, Callable[[Lab], list[Row]]] = {
     "git": iterations.in_git,
     "new-files": iterations.beside_new_files,
     "tune": tuning.measure,
+    "copies": copies.measure,
     "counts": counts.measure,
     "streams": streams.measure,
     "hook": hooks.measure,

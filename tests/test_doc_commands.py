@@ -25,6 +25,7 @@ PAGES = [
 ]
 
 ELSEWHERE = {
+    r"ralph judge": "tests/cli/test_judge.py",
     r"ralph (run|loop) .*--agent \"?acp:": "tests/agents_real/test_acp_real.py: it needs such an agent",
     r"ralph (run|loop) .*--agent builtin": "tests/agents_real: it needs a model",
     r"ralph run (PATH|~/shop)|ralph ui": "tests/tui: it needs a terminal",

@@ -9,6 +9,7 @@ _PUBLIC = {
     "LoopIteration": "ralph.api.python_api",
     "Backlog": "ralph.api.backlog_api",
     "BacklogResult": "ralph.api.backlog_api",
+    "judge": "ralph.api.judge_api",
     "Supervisor": "ralph.api.python_api",
     "Supervision": "ralph.api.python_api",
     "MessageBus": "ralph.supervise.bus",

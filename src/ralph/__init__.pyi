@@ -1,5 +1,6 @@
 from ralph.api.backlog_api import Backlog as Backlog
 from ralph.api.backlog_api import BacklogResult as BacklogResult
+from ralph.api.judge_api import judge as judge
 from ralph.api.python_api import LoopIteration as LoopIteration
 from ralph.api.python_api import RalphConfig as RalphConfig
 from ralph.api.python_api import RalphLoop as RalphLoop

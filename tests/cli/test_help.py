@@ -74,13 +74,14 @@ def test_a_run_that_could_not_start_is_not_listed(ralph: Ralph, workspace: Path)
 
 def test_ralph_alone_lists_the_everyday_commands_on_one_screen(ralph: Ralph) -> None:
     lines = ralph().out.splitlines()
-    assert len(lines) <= 24
+    assert len(lines) <= 25
     listed = [line.split()[0] for line in lines[lines.index("Everyday commands:") + 1 :] if line.startswith("  ")]
     assert listed == [
         "demo",
         "init",
         "doctor",
         "loop",
+        "judge",
         "run",
         "plan",
         "work",
@@ -167,6 +168,7 @@ NO_SETTINGS = {
     *("json", "quiet", "verbose", "dry_run", "detach"),  # how to show it
     *("root", "project", "task"),  # which task
     *("target", "db", "output", "yes", "max_cost", "max_time"),  # of a whole backlog
+    *("head", "markdown", "html"),  # what is judged, and how to show it
 }
 OTHER_SPELLINGS = {
     *("completion_response", "completion_promise", "completion_tag", "done_file"),  # the setting `until`

@@ -402,10 +402,10 @@ def test_a_schema_is_json_that_names_its_dialect(kind: str) -> None:
 
 
 def test_the_command_prints_the_schema_and_nothing_else(ralph: Callable[..., Any]) -> None:
-    for kind in ("settings", "events"):
+    for kind in ("settings", "events", "judgement"):
         assert (ralph("schema", kind).code, ralph("schema", kind).out) == (0, schema_text(kind))
     refused = ralph("schema", "nonsense")
-    assert (refused.code, "schema settings, or ralph schema events" in refused.err) == (2, True)
+    assert (refused.code, "ralph schema events, or ralph schema judgement" in refused.err) == (2, True)
 
 
 @pytest.fixture

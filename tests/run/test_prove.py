@@ -95,6 +95,22 @@ def test_a_copy_in_which_the_checks_fail_proves_nothing(ralph: Start, agent: Sta
     assert "hint: --setup CMD" in red.err
 
 
+def test_a_change_that_no_check_reads_cannot_be_proved(ralph: Start, agent: Start, sums: Path) -> None:
+    fake = agent(f"{FIX}; echo COMPLETE")
+    assert ralph("loop", "fix it", "--check", "true", "--agent", fake).code == 0
+    result = ralph("prove")
+    assert result.code == 2
+    assert "untested: every check passes without any of this change" in result.out
+    assert "hint: no check reads the changed code" in result.err
+
+
+def test_a_change_without_code_cannot_be_proved(ralph: Start, agent: Start, sums: Path) -> None:
+    fake = agent("echo words > notes.md; echo COMPLETE")
+    assert ralph("loop", "explain it", "--check", "test -e notes.md", "--agent", fake).code == 0
+    result = ralph("prove")
+    assert (result.code, "nothing to prove: the change has no code" in result.out) == (2, True)
+
+
 def test_a_workspace_in_a_sub_folder_of_its_repository_can_be_proved(ralph: Start, agent: Start, sums: Path) -> None:
     below = sums / "below"
     below.mkdir()

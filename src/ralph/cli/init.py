@@ -1,4 +1,4 @@
-"""`ralph init` writes the project's settings; `ralph schema` prints the JSON Schema of settings files and events."""
+"""`ralph init` writes the project's settings; `ralph schema` prints the JSON Schemas."""
 
 import os
 import sys
@@ -14,6 +14,7 @@ from ralph.cli.init_copy import MAX_UNASKED, find_setup, has_commit
 from ralph.cli.table import Values, command, is_terminal
 from ralph.core import backlog_events, events
 from ralph.core.model import FailAction
+from ralph.core.receipt import Receipt
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.files import replace_file
@@ -206,19 +207,18 @@ def _show_existing(workspace: Path, dialog: Dialog) -> None:
     dialog.say(f"Loaded from .ralph/settings.json{overlay}")
 
 
-@command(words="settings|events")
+@command(words="settings|events|judgement")
 def schema(values: Values, words: list[str]) -> int:
-    """Print the JSON Schema of the settings file or of the events."""
-    if words not in (["settings"], ["events"]):
-        raise UserError("no schema named", "ralph schema settings, or ralph schema events")
+    """Print the JSON Schema of the settings file, of the events, or of what `ralph judge --json` prints."""
+    if len(words) != 1 or words[0] not in SCHEMAS:
+        raise UserError("no schema named", "ralph schema settings, ralph schema events, or ralph schema judgement")
     print(schema_text(words[0]), end="")
     return 0
 
 
 def schema_text(kind: str) -> str:
-    """Return the JSON Schema of `settings` or `events`, indented."""
-    schema = settings_schema() if kind == "settings" else events_schema()
-    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
+    """Return the JSON Schema of `settings`, `events` or a `judgement`, indented."""
+    return msgspec.json.format(msgspec.json.encode(SCHEMAS[kind]()), indent=2).decode() + "\n"
 
 
 def settings_schema() -> dict[str, Any]:
@@ -260,6 +260,14 @@ def events_schema() -> dict[str, Any]:
         ],
         "$defs": definitions,
     }
+
+
+def judgement_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a receipt."""
+    return {"$schema": DIALECT, **msgspec.json.schema(Receipt), "title": "A judgement of ralph"}
+
+
+SCHEMAS = {"settings": settings_schema, "events": events_schema, "judgement": judgement_schema}
 
 
 def _or_null(field: dict[str, Any]) -> dict[str, Any]:

@@ -26,9 +26,9 @@ from ralph.store.journal import Journal, load_run
 from ralph.store.register import Listed, run_at
 from ralph.store.writer import Writer
 from ralph.verdict.context import Context
-from ralph.verdict.undo import prove_change
+from ralph.verdict.undo import is_read, prove_change
 
-COULD_NOT_TRY = ("red", "no time")
+COULD_NOT_TRY = ("red", "no time", "nothing to try")
 
 
 @command(DIRECTORY, words="[RUN]", examples=("ralph prove", "ralph prove k3fa"))
@@ -40,8 +40,8 @@ def prove(values: Values, words: list[str]) -> int:
     with the whole change they must pass, without any of it one should fail. What it finds is added to the run's record,
     for `ralph show` and `ralph report`.
 
-    The exit code is 0 if every part that was tried is tested, 1 if not, and 2 if nothing could be tried. RUN is the
-    last run here unless given."""
+    The exit code is 0 if every part that was tried is tested, 1 if not, and 2 if nothing could be tried: the change has
+    no code, or no check reads it. RUN is the last run here unless given."""
     run = one_run(values, words, why_not_prove)
     request = requests.read(run.id)
     if not request.settings.checks:
@@ -61,6 +61,7 @@ def prove(values: Values, words: list[str]) -> int:
         )
         try:
             proof = prove_change(home, before, after, context)
+            has_reader = proof.verdict != "nothing tested" or is_read(home, before, after, context)
         except UserError:
             if interrupt.level:
                 raise KeyboardInterrupt from None
@@ -70,7 +71,9 @@ def prove(values: Values, words: list[str]) -> int:
     _record(run, proof)
     if proof.verdict == "red":
         print("hint: --setup CMD or .worktreeinclude prepares a copy: ralph loop -h", file=sys.stderr)
-    return 2 if proof.verdict in COULD_NOT_TRY else 1 if proof.untested else 0
+    if not has_reader:
+        print("hint: no check reads the changed code: name one that does with --check", file=sys.stderr)
+    return 2 if proof.verdict in COULD_NOT_TRY or not has_reader else 1 if proof.untested else 0
 
 
 def why_not_prove(run: Listed) -> str:

@@ -129,6 +129,12 @@ def loop_settings(values: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     return workspace, overrides
 
 
+def option_settings(command: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a command without a goal in the keys of settings.json."""
+    _refuse_blank(command, values)
+    return _overrides(command, values)
+
+
 NAMES = frozenset(["FILE", "DIR", "NAME", "NAME|COMMAND", "TEXT", "BRANCH", "CMD"])
 
 

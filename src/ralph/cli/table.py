@@ -153,7 +153,22 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     return [name for name in names if name.startswith(incomplete)]
 
 
-EVERYDAY = ("demo", "init", "doctor", "loop", "run", "plan", "work", "tune", "ps", "show", "stop", "resume", "accept")
+EVERYDAY = (
+    "demo",
+    "init",
+    "doctor",
+    "loop",
+    "judge",
+    "run",
+    "plan",
+    "work",
+    "tune",
+    "ps",
+    "show",
+    "stop",
+    "resume",
+    "accept",
+)
 SECTIONS = {
     "Start": {
         "demo": "watch a run on a small example, with a scripted agent",
@@ -162,6 +177,7 @@ SECTIONS = {
     },
     "Run an agent": {
         "loop": "loop until the checks pass and the agent says so",
+        "judge": "say whether a change holds, from any author",
         "run": "run an agent with your own prompts and presets",
         "plan": "turn a goal into tasks with checks",
         "work": "run a task list in parallel and merge what passes",
@@ -199,7 +215,7 @@ SECTIONS = {
         "bus": "post to a message bus, read it",
     },
     "For programs and shells": {
-        "schema": "print the JSON Schema of events or settings",
+        "schema": "print the JSON Schema of events, settings or a judgement",
         "completion": "print the completion script for your shell",
         "help": "explain a command, or list every command: help --all",
     },

@@ -3,7 +3,7 @@
 A cell has the results of every check on one state of the repository:
 
                      tests as they were    tests as they are
-    code as it was   base                  old_code (U)
+    code as it was   base                  old_code (U), undone
     code as it is    old_tests (O)         head
 
 `missing_cell` names the next one to run, in the order of cost. The finding letters are those of the guide.
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.core.findings import ChangeFinding, TestsRule
 from ralph.core.model import Check, Exam, Review, Run
@@ -39,6 +40,8 @@ class Cells(Struct, frozen=True, kw_only=True):
     """Red the first time: again. If O is red: in O's copy, where the tests as they are must pass."""
     old_tests_again: Cell | None = None
     old_code: Cell | None = None
+    undone: Cell | None = None
+    """As U, but with the tests in new files as well. If it is red, something asks for the change."""
 
 
 # One check: F, Z, N
@@ -227,6 +230,12 @@ class ChangeEvidence(Struct, frozen=True, kw_only=True):
 
     cells: Cells
     tests: TestsRule = "as-they-were"
+    compared: ChangeFinding | None = None
+    """What the tests as they were say, if the cells alone don't: they could not be run, for example."""
+    mixed: tuple[str, ...] = ()
+    """Changed files such as pyproject.toml, with which as they were the old tests only fail."""
+    named: tuple[str, ...] = ()
+    """Changed files that a check names although they are no tests."""
     problem: str = ""
     """Why it cannot be judged: no base, nothing changed, no time."""
     canary: str = ""
@@ -260,13 +269,14 @@ class Judgement(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def judge_change(evidence: ChangeEvidence, is_gone: Callable[[str], bool] = lambda test: False) -> Judgement:
     """Return the verdict; the first refutation in the order of cost is its reason."""
-    cells = evidence.cells
-    if problem := evidence.problem or _cannot_judge(cells) or evidence.canary:
+    if problem := evidence.problem or _cannot_judge(evidence.cells) or evidence.canary:
         return Judgement(verdict="could not judge", reasons=(problem,))
-    left_out = _red_on_both_sides(cells)
-    if reason := _new_failure(cells):
+    left_out = red_on_both_sides(evidence.cells)
+    if reason := new_failure(evidence.cells):
         return Judgement(verdict="refuted", reasons=(reason,), left_out=left_out)
-    findings = _findings(cells, is_gone)
+    evidence = replace(evidence, cells=leave_out_of_cells(evidence.cells, left_out))
+    compared = evidence.compared or compare_tests(evidence.cells, is_gone)
+    findings = [*_count_findings(evidence.cells), *([compared] if compared else [])]
     is_refuting = ("F", "Z", "S") if evidence.tests == "as-they-were" else ("F", "Z")
     reasons = [finding.sentence for finding in findings if finding.kind in is_refuting]
     reasons += _refusals(evidence)
@@ -287,11 +297,32 @@ def judge_change(evidence: ChangeEvidence, is_gone: Callable[[str], bool] = lamb
     )
 
 
-def _findings(cells: Cells, is_gone: Callable[[str], bool]) -> list[ChangeFinding]:
+def leave_out_of_cells(cells: Cells, names: Sequence[str]) -> Cells:
+    """Return the cells without the failures of these tests."""
+    results: dict[str, Cell | None] = {name: getattr(cells, name) for name in cells.__struct_fields__}
+    return replace(cells, **{name: leave_out(cell, names) for name, cell in results.items() if cell})
+
+
+def leave_out(cell: Cell, names: Sequence[str]) -> Cell:
+    """Return the results without the failures of these tests. A check that has no other failure passes."""
+    return tuple(_without(check, frozenset(names)) for check in cell)
+
+
+def _without(check: Check, names: frozenset[str]) -> Check:
+    tests = check.tests
+    if check.passed or tests is None or not names.intersection(tests.failing) or len(tests.failing) >= MAX_NAMES:
+        return check
+    failing = tuple(name for name in tests.failing if name not in names)
+    if failing or tests.load_errors:
+        return replace(check, tests=replace(tests, failing=failing, failed=len(failing) + len(tests.load_errors)))
+    return replace(check, passed=True, tests=replace(tests, failing=(), failed=0))
+
+
+def _count_findings(cells: Cells) -> list[ChangeFinding]:
+    """Return the findings F, Z and N."""
     base = {check.name: check for check in cells.base or ()}
-    found = [distrust(check, [base[check.name]] if check.name in base else []) for check in cells.head]
-    found += [fewer_tests(cells.head, cells.base or ()), compare_tests(cells, is_gone)]
-    return [finding for finding in found if finding]
+    findings = [distrust(check, [base[check.name]] if check.name in base else []) for check in cells.head]
+    return [finding for finding in (*findings, fewer_tests(cells.head, cells.base or ())) if finding]
 
 
 def _refusals(evidence: ChangeEvidence) -> list[str]:
@@ -317,15 +348,38 @@ def _remarks(evidence: ChangeEvidence) -> list[str]:
         remarks.append("every check passes without any of this change")
     elif proof and proof.untested:
         remarks.append(f"no check notices if these are undone: {listed([part.place for part in proof.untested], 3)}")
-    if evidence.cells.base and is_green(evidence.cells.base) and not evidence.exams:
+    elif proof:
+        remarks.append(_proof_words(proof))
+    if evidence.mixed:
+        remarks.append(f"{listed(evidence.mixed, 3)} changed how the tests run")
+    if evidence.named:
+        remarks.append(f"a check names {listed(evidence.named, 3)}, which changed")
+    if evidence.cells.base is not None and not asks_for_change(evidence.cells) and not evidence.exams:
         remarks.append("the checks passed before as well, so they prove little: nothing here asked for this change")
     return remarks
+
+
+def _proof_words(proof: Proof) -> str:
+    missed = f"; {plural(proof.not_tried, 'part')} not tried for lack of time" if proof.not_tried else ""
+    each = "the one part" if proof.tried == 1 else f"each of {proof.tried} parts"
+    return {
+        "tested": f"proved: a check fails without {each}{missed}",
+        "red": "not proved: the checks fail in another copy of this work",
+        "no time": "not proved: running the checks twice takes too long",
+    }.get(proof.verdict, "nothing to prove: the change has no code that a check could miss")
+
+
+def asks_for_change(cells: Cells) -> bool:
+    """Return whether a check is known to fail without the change."""
+    return any(cell is not None and not is_green(cell) for cell in (cells.base, cells.old_code, cells.undone))
 
 
 def _cannot_judge(cells: Cells) -> str:
     """Return why red checks at the head say nothing about the change."""
     if is_green(cells.head):
         return ""
+    if slow := next((check for check in cells.head if check.timeout), None):
+        return f"{one_line(slow.name, 80)} {slow.ending}"
     if cells.head_again is not None and is_green(cells.head_again):
         return "the checks failed once and passed the next time, on the same files"
     if not cells.base or is_green(cells.base):
@@ -334,13 +388,13 @@ def _cannot_judge(cells: Cells) -> str:
         if all(_last_lines(check) == _last_lines(start) for check, start in _red_pairs(cells)):
             return f"no test could start, before and now: {_last_line(cells.head)}"
         return ""
-    if _new_failure(cells):
+    if new_failure(cells):
         return ""
     is_all = all(check.tests is None or check.tests.failed >= (check.tests.ran or 0) for check in cells.head)
     return "the same tests fail before and now, and there are no others" if is_all else ""
 
 
-def _new_failure(cells: Cells) -> str:
+def new_failure(cells: Cells) -> str:
     """Return the first failure at the head that was not there at the base."""
     starts = {check.name: check for check in cells.base or ()}
     for check in cells.head:
@@ -348,17 +402,18 @@ def _new_failure(cells: Cells) -> str:
         if check.passed:
             continue
         is_new = start is None or start.passed
-        known = () if start is None or is_new else (*_failing(start), *_load_errors((start,)))
-        if names := [name for name in _failing(check) if name not in known]:
+        old_names = () if start is None or is_new else (*_failing(start), *_load_errors((start,)))
+        if names := [name for name in _failing(check) if name not in old_names]:
             return f"{one_line(check.name, 80)} fails: {listed(names, 3)}"
-        if errors := [name for name in _load_errors((check,)) if name not in known]:
+        if errors := [name for name in _load_errors((check,)) if name not in old_names]:
             return f"{one_line(check.name, 80)} can't load {listed(errors, 3)}"
-        if is_new or (start and not _failing(check) and not known and _last_lines(check) != _last_lines(start)):
+        if is_new or (start and not _failing(check) and not old_names and _last_lines(check) != _last_lines(start)):
             return f"{one_line(check.name, 80)} fails: {_last_line((check,))}"
     return ""
 
 
-def _red_on_both_sides(cells: Cells) -> tuple[str, ...]:
+def red_on_both_sides(cells: Cells) -> tuple[str, ...]:
+    """Return the tests that fail before and now."""
     names = [name for check, start in _red_pairs(cells) for name in _failing(check) if name in _failing(start)]
     return tuple(dict.fromkeys(names))
 

@@ -9,7 +9,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import translate
 from hashlib import sha256
 from pathlib import Path
@@ -317,6 +317,19 @@ def matches(globs: Sequence[Glob], path: str) -> bool:
         if glob.matches(path):
             return not glob.is_exception
     return False
+
+
+def refused_changes(
+    changed: Iterable[tuple[str, bool]], patterns: Sequence[str], *, refuses_new: bool = False
+) -> tuple[str, ...]:
+    """Return the changed files, relative to the workspace, that these patterns protect. Each comes with whether it is
+    new: then it counts only if new files are refused, or if it may change how other tests run."""
+    globs = [parse_glob(text) for text in patterns]
+    return tuple(
+        path
+        for path, is_new in changed
+        if matches(globs, path) and (not is_new or refuses_new or changes_how_tests_run(path))
+    )
 
 
 def _compile_name(glob: str) -> Pattern[str]:

@@ -210,9 +210,32 @@ PLAN = (
     *only(OLD, "ultrawork", "agent_arg"),
 )
 
+JUDGE = (
+    *group(
+        "Change",
+        Option("--head REF", "Judge this branch or commit instead of the files here."),
+        copy.copy(DIRECTORY),
+    ),
+    *group(
+        "How it is judged",
+        *only(DONE, "check", "exam", "protect"),
+        *only(AGENT, "review_agent"),
+        setting("prove", "--prove", "Undo parts of the change to see which of them no check notices.", sets="report"),
+        *only(DONE, "tests", "check_timeout"),
+        *only(PLACE, "setup", "sandbox", "sandbox_net"),
+    ),
+    *group(
+        "Output",
+        Option("--json", "Print the receipt as one JSON object (`ralph schema judgement`)."),
+        Option("--markdown", "Print a comment for a pull request."),
+        Option("--html FILE", "Write a page as well."),
+    ),
+)
+
 COMMANDS: dict[str, tuple[Option, ...]] = {
     "run": RUN,
     "loop": LOOP,
+    "judge": JUDGE,
     "tune": TUNE,
     "task": TASK,
     "job": JOB,

@@ -54,7 +54,9 @@ def prove_run(run: Run, stop: Stop, request: RunRequest, *, parts: Parts, contex
             if run.last and run.last is not last:
                 prove_now(run.last.tree)
     except UserError as error:
-        context.tell(events.Notice(f"no proof: {error.advice}"))
+        is_interrupted = context.interrupt.level > 0
+        reason = "interrupted (`ralph prove` starts it again)" if is_interrupted else error.advice
+        context.tell(events.Notice(f"no proof: {reason}"))
     return run
 
 

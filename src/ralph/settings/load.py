@@ -2,7 +2,7 @@
 the command line."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ralph.errors import UserError
 from ralph.files import config_folder
 from ralph.settings.presets import DEFAULT_PRESET, PRESETS
-from ralph.settings.read import Document, SettingsLayer, read_file
+from ralph.settings.read import Document, SettingsLayer, read_file, relative_path
 from ralph.settings.schema import AgentChoice, CheckCommand, CustomAgent, ExamCommand, Protection, Settings
 from ralph.settings.validate import KeyPath, Problem, bare_type, field_types, find_problems, is_struct, metas_of
 
@@ -51,14 +51,17 @@ def load(
     config: Path | None = None,
     source: str = "command line",
     options: Mapping[str, str] = {},
+    locate: Callable[[Path], Path | None] = lambda path: path,
 ) -> LoadedSettings:
     """Return the settings for a workspace; raise a UserError that lists every problem in them.
 
     `config` is a YAML file. `overrides` is the highest layer, in the keys of settings.json: what the command line, or
-    another `source`, sets. `options` maps these keys to the options of the command line, for messages.
+    another `source`, sets. `options` maps these keys to the options of the command line, for messages. `locate` returns
+    where to read a settings file, as it was in some commit for example; None leaves it out.
     """
-    paths = [path for path in settings_files(workspace, env) if os.path.lexists(path)]
-    layers = [read_file(path) for path in paths]
+    located = {path: place for path in settings_files(workspace, env) if (place := locate(path))}
+    paths = [path for path, place in located.items() if os.path.lexists(place)]
+    layers = [replace(read_file(located[path]), name=relative_path(path)) for path in paths]
     if config is not None:
         paths.append(config)
         layers.append(read_file(config, is_yaml=True))

@@ -109,6 +109,7 @@ PRESETS: Mapping[str, Preset] = {
 DEFAULT_PRESET: PresetName = "guardrails"
 PRESET_OF: Mapping[str, PresetName] = {
     "loop": "checks",
+    "judge": "checks",
     "tune": "tune",
     "work": "checks",
     "task": "supervise",

@@ -59,7 +59,7 @@ def find_changed_tests(git: Git, base: str, head: str, named: Iterable[str] = ()
         return changed
     if not any(file_class(path) == "test" for path in _paths_at(git, base)):
         return replace(changed, problem="there was no test before")
-    if pointers := _lfs_pointers(git, base, plan.restored):
+    if pointers := lfs_pointers(git, base, plan.restored):
         return replace(changed, problem=f"could not compare the tests: in Git LFS are {listed(pointers, 3)}")
     return changed
 
@@ -115,14 +115,19 @@ def _old_tests(git: Git, tests: ChangedTests, plan: OldTests) -> str:
     return _combine(git, tests.head, entries | _entries_at(git, tests.base, plan.restored))
 
 
-def _old_code(git: Git, tests: ChangedTests) -> str:
+def undone_code(git: Git, tests: ChangedTests) -> str:
+    """Return a commit with the code of the base and all tests of the head, in new files as well."""
+    return _old_code(git, tests, left_out="")
+
+
+def _old_code(git: Git, tests: ChangedTests, left_out: str = "AC") -> str:
     """Return a commit with the code of the base and the changed tests of the head (U).
 
     Tests in new files stay out: they say nothing about the changed ones, and one failing import would hide the others.
     """
     entries: dict[str, TreeEntry | None] = {}
     for change in tests.changes:
-        if change.status[0] not in "AC" and (file_class(change.old) or file_class(change.new)):
+        if change.status[0] not in left_out and (file_class(change.old) or file_class(change.new)):
             entries |= _entries_at(git, tests.head, [change.old, change.new])
     return _combine(git, tests.base, entries)
 
@@ -150,7 +155,7 @@ def _paths_at(git: Git, commit: str) -> list[str]:
     ]
 
 
-def _lfs_pointers(git: Git, commit: str, paths: Sequence[str]) -> list[str]:
+def lfs_pointers(git: Git, commit: str, paths: Sequence[str]) -> list[str]:
     """Return those of the files that are pointers of Git LFS in this commit, whose content may be missing here."""
     if not paths:
         return []

@@ -12,6 +12,7 @@ from ralph.core.proof import Hunk, Part, Proof, hunks_worth_undoing, parse_diff,
 from ralph.files import read_given
 from ralph.git.checkpoints import diff_without_context
 from ralph.git.client import Git
+from ralph.verdict.canary import BROKEN
 from ralph.verdict.context import Context
 from ralph.verdict.copies import open_copy
 from ralph.verdict.verify import TimeOverError, check_copy, time_limit
@@ -40,11 +41,24 @@ def prove_change(home: Git, before: str, after: str, context: Context) -> Proof:
 
     with open_copy(context, home, after) as copy:
         folder = Path(copy.worktree.path)
-        found = parse_diff(diff_without_context(home, before, after))
-        hunks = hunks_worth_undoing(found, {path: _read(folder / path) for path in {hunk.path for hunk in found}})
+        hunks = _hunks(home, before, after, folder)
         if hunks:
             context.tell(events.ProofStarted(len(hunks)))
         return prove(hunks, passes_without, time.monotonic)
+
+
+def is_read(home: Git, before: str, after: str, context: Context) -> bool:
+    """Return whether a check notices that the changed code is broken. If none does, they don't read it."""
+    with open_copy(context, home, after) as copy:
+        folder = Path(copy.worktree.path)
+        for path in {hunk.path for hunk in _hunks(home, before, after, folder)}:
+            (folder / path).write_bytes(BROKEN)
+        return not is_green(check_copy(copy, fail_fast=True))
+
+
+def _hunks(home: Git, before: str, after: str, folder: Path) -> list[Hunk]:
+    hunks = parse_diff(diff_without_context(home, before, after))
+    return hunks_worth_undoing(hunks, {path: _read(folder / path) for path in {hunk.path for hunk in hunks}})
 
 
 def _undo(parts: Sequence[Part], folder: Path) -> None:

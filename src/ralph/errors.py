@@ -53,9 +53,9 @@ def complain(message: str, hint: str = "") -> None:
         print(f"hint: {clean(hint)}", file=sys.stderr)
 
 
-def complaint_in(said: str) -> tuple[str, str]:
+def complaint_in(text: str) -> tuple[str, str]:
     """Return the message and the hint at the end of another ralph's output."""
-    *_, message, hint = "", "", *filter(None, map(str.strip, clean(said).split("\n")))
+    *_, message, hint = "", "", *filter(None, map(str.strip, clean(text).split("\n")))
     if not hint.startswith("hint: "):
         message, hint = hint, ""
     return message.removeprefix("ralph: "), hint.removeprefix("hint: ")
@@ -69,8 +69,8 @@ def to_install(extra: str) -> str:
     from importlib.metadata import PackageNotFoundError, requires  # slow to import, and only this error needs it
 
     try:
-        known = [line.replace('"', "'").partition(";") for line in requires(DISTRIBUTION) or ()]
-        needed = [name.strip() for name, _, marker in known if f"extra == '{extra}'" in marker]
+        requirements = [line.replace('"', "'").partition(";") for line in requires(DISTRIBUTION) or ()]
+        needed = [name.strip() for name, _, marker in requirements if f"extra == '{extra}'" in marker]
     except PackageNotFoundError:  # not installed: run from a checkout by path
         needed = [f".[{extra}]"]
     packages = " ".join(f"'{package}'" for package in needed)

@@ -153,9 +153,9 @@ def hand_over(run: Run, asked: HandOver, parts: Parts) -> Run:
     """
     restored = parts.workspace.restore(run.iterations[asked.start - 1]) if asked.start else None
     tree, kept_as = restored or (None, "")
-    done = replace(asked, start=asked.start if restored else None, tree=tree, kept_as=kept_as)
-    parts.tell(events.HandedOver(done))
-    return replace(run, hand_overs=(*run.hand_overs, done))
+    completed = replace(asked, start=asked.start if restored else None, tree=tree, kept_as=kept_as)
+    parts.tell(events.HandedOver(completed))
+    return replace(run, hand_overs=(*run.hand_overs, completed))
 
 
 def stop_after(run: Run, trouble: str, parts: Parts) -> Stop:
@@ -214,9 +214,9 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
     checks = () if is_over else known_checks(run, turn, parts) or parts.workspace.check(run.number)
     if checks is None:
         return drop_turn(run, turn, parts)
-    tree, told = parts.workspace.tree(run.number), run.seen.told
+    tree, notes = parts.workspace.tree(run.number), run.seen.told
     iteration = Iteration(
-        number=run.number, turn=turn, checks=checks, touched=touched, checked=not is_over, told=told, tree=tree
+        number=run.number, turn=turn, checks=checks, touched=touched, checked=not is_over, told=notes, tree=tree
     )
     run = run.seeing(parts.workspace.look(run.plus(iteration)))
     if run.seen.tasks is not None:
@@ -235,12 +235,12 @@ def drop_turn(run: Run, turn: Turn, parts: Parts) -> Run:
 def known_checks(run: Run, turn: Turn, parts: Parts) -> tuple[Check, ...]:
     """Return the check results from before the turn, if it failed and changed nothing; empty if the checks must run."""
     before, present = run.tree_before(run.number), run.present
-    known = (present.checks if present.checked else ()) if present else run.baseline or ()
-    if turn.failure is None or before is None or not known or any(check.void for check in known):
+    results = (present.checks if present.checked else ()) if present else run.baseline or ()
+    if turn.failure is None or before is None or not results or any(check.void for check in results):
         return ()
     if parts.workspace.tree(run.number) != before:
         return ()
-    return tuple(replace(check, duration=0.0) for check in known)
+    return tuple(replace(check, duration=0.0) for check in results)
 
 
 def ask_referees(run: Run, iteration: Iteration, parts: Parts) -> Iteration:

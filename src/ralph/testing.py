@@ -82,14 +82,14 @@ def agent_contract(module: AgentModule) -> None:
     request = TurnRequest(prompt=task, prompt_file=file, command=("program",), flags=("--user-flag",), model="a-model")
     changes: tuple[dict[str, Any], ...] = ({}, {"yolo": True, "root": True}, {"stream": False}, {"session": "S-1"})
     for asked in (replace(request, **change) for change in changes):
-        made = module.invocation(asked)
-        assert made.argv, "there is a program to run"
-        assert all(isinstance(word, str) and "\0" not in word for word in made.argv), "argv is words"
-        placed = [word for word in made.argv if asked.prompt in word or asked.prompt_file in word]
-        assert bool(placed) != (made.stdin == "prompt"), "the prompt arrives in one way, on stdin or in a word"
-        assert "--user-flag" in made.argv, "the user's own flags are passed on"
+        invocation = module.invocation(asked)
+        assert invocation.argv, "there is a program to run"
+        assert all(isinstance(word, str) and "\0" not in word for word in invocation.argv), "argv is words"
+        placed = [word for word in invocation.argv if asked.prompt in word or asked.prompt_file in word]
+        assert bool(placed) != (invocation.stdin == "prompt"), "the prompt arrives in one way, on stdin or in a word"
+        assert "--user-flag" in invocation.argv, "the user's own flags are passed on"
         if asked.session and module.RESUMES:
-            assert any("S-1" in word for word in made.argv), "a session is named when it is to be continued"
+            assert any("S-1" in word for word in invocation.argv), "a session is named when it is to be continued"
     parser = module.parser(request)
     for line in (*GARBAGE, *reversed(GARBAGE)):
         list(parser.feed(line))

@@ -154,7 +154,7 @@ def _squash(run: Listed, request: RunRequest, copy: PreparedCopy, *, home: Git, 
         title = head(one_line(told.partition("\n")[0].lstrip("# ")), LONGEST_TITLE - 2, " …")
         args = ("--no-ext-diff", "--no-color", "--stat=72", f"--stat-count={MAX_STAT}")
         stat = home.run("diff", *args, base, files).decode("utf-8", "replace").rstrip()
-        passed = "\n".join(f"- {one_line(context.redact.text(one.command))}" for one in request.settings.checks)
+        passed = "\n".join(f"- {one_line(context.redact.text(check.command))}" for check in request.settings.checks)
         parts = [title, "" if title == told else told, stat, f"Checks that pass:\n{passed}" if passed else ""]
         text = "\n\n".join(filter(None, parts))
     return home.commit_tree(files, (base,), f"{text.strip()}\n\n{TRAILER}: {run.id}\n", home.identity())

@@ -39,32 +39,32 @@ class Leftover(Struct, frozen=True):
 
 def find_leftovers(older: float, below: str = "") -> list[Leftover]:
     """Return what was left more than `older` seconds ago; with `below`, only in the workspaces in that folder."""
-    known, before = runs(), time.time() - older
-    running = {run.id for run in known if run.is_alive}
-    ended = [run for run in known if 0 < max(run.facts.changed, run.facts.began) < before and not run.is_child]
+    listed, before = runs(), time.time() - older
+    running = {run.id for run in listed if run.is_alive}
+    ended = [run for run in listed if 0 < max(run.facts.changed, run.facts.began) < before and not run.is_child]
     old = [run for run in ended if not {run.id, run.facts.work} & running]
     here = [run for run in old if f"{run.facts.workspace}/".startswith(f"{below}/" if below else "")]
     apart = [] if below else _temporary_folders(before)
     inside = tuple(f"{folder}/" for folder in apart)
-    found = [
+    leftovers = [
         Leftover(run.place, run, _size(run.place), _explain_unmerged(run))
         for run in here
         if not run.place.startswith(inside)
     ]
-    return [*found, *(Leftover(folder, size=_size(folder)) for folder in apart)]
+    return [*leftovers, *(Leftover(folder, size=_size(folder)) for folder in apart)]
 
 
-def remove_leftovers(found: Iterable[Leftover]) -> list[Leftover]:
+def remove_leftovers(leftovers: Iterable[Leftover]) -> list[Leftover]:
     """Remove leftovers; return those that have to stay, for example because the run was resumed."""
     stayed = []
-    for one in found:
+    for leftover in leftovers:
         try:
-            if one.run:
-                _remove_run(one.run)
+            if leftover.run:
+                _remove_run(leftover.run)
             else:
-                remove_tree(one.place)
+                remove_tree(leftover.place)
         except (UserError, OSError) as error:
-            stayed.append(Leftover(one.place, one.run, one.size, str(error)))
+            stayed.append(Leftover(leftover.place, leftover.run, leftover.size, str(error)))
     folder = state_folder(os.environ, "runs")  # has links to runs; remove those whose workspace is gone
     with suppress(OSError):
         for name in os.listdir(folder):
@@ -75,7 +75,7 @@ def remove_leftovers(found: Iterable[Leftover]) -> list[Leftover]:
 
 def _temporary_folders(before: float) -> list[str]:
     """Return demos, and temporary folders that killed gits have left."""
-    folder, found = tempfile.gettempdir(), []
+    folder, folders = tempfile.gettempdir(), []
     idle = min(before, time.time() - MAX_GIT_TIME)
     for name in sorted(os.listdir(folder)):
         if name.startswith((DEMO, AT_WORK)):
@@ -83,10 +83,10 @@ def _temporary_folders(before: float) -> list[str]:
             with suppress(FileNotFoundError):  # it may be removed at this moment
                 is_own = os.lstat(path).st_uid == os.geteuid() and os.path.isdir(path) and not os.path.islink(path)
                 inside = [f"{path}/.ralph"] if os.path.lexists(f"{path}/.ralph") else []
-                last = max(os.lstat(one).st_mtime for one in (path, *inside))
+                last = max(os.lstat(path_inside).st_mtime for path_inside in (path, *inside))
                 if is_own and last < until and not is_occupied(Path(path.removesuffix(DEMO_EXAM))):
-                    found.append(path)
-    return found
+                    folders.append(path)
+    return folders
 
 
 def _size(place: str) -> int:
@@ -106,9 +106,9 @@ def _trees(run: Listed, home: Git) -> list[Worktree]:
     """Return the worktrees with a branch of a run or of a backlog's tasks. Their names are computed from the run's id,
     because an agent can edit the records."""
     names = (f"refs/heads/ralph/{run.id}", f"refs/heads/ralph/{nickname(run.id)}/")
-    found = home.run("for-each-ref", "--format=%(refname:lstrip=2) %(worktreepath)", *names)
+    answer = home.run("for-each-ref", "--format=%(refname:lstrip=2) %(worktreepath)", *names)
     trees = []
-    for line in found.decode("utf-8", "surrogateescape").splitlines():
+    for line in answer.decode("utf-8", "surrogateescape").splitlines():
         branch, _, path = line.partition(" ")
         # Git no longer knows where the branch was if ralph was killed while it removed the worktree.
         path = path or worktree_named(home, branch.removeprefix("ralph").replace("/", "-"), branch).path

@@ -120,9 +120,9 @@ def tell(run: Listed, text: str, env: Mapping[str, str] = os.environ) -> tuple[Q
 def answer(run: Listed, question: str, text: str, env: Mapping[str, str] = os.environ) -> Question:
     """Answer the question with this id. If it is no longer open, raise: the answer must not become a note."""
     mailbox = _mailbox_to_tell(run, env)
-    found = _open_question(run, mailbox, question)
-    mailbox.tell(text, found)
-    return found
+    asked = _open_question(run, mailbox, question)
+    mailbox.tell(text, asked)
+    return asked
 
 
 def continue_unanswered(run: Listed, question: str) -> None:
@@ -132,10 +132,10 @@ def continue_unanswered(run: Listed, question: str) -> None:
 
 
 def _open_question(run: Listed, mailbox: Mailbox, question: str) -> Question:
-    found = next((one for one in mailbox.read().questions if one.id == question), None)
-    if found is None:
+    asked = next((candidate for candidate in mailbox.read().questions if candidate.id == question), None)
+    if asked is None:
         raise Objected(run.id, "no longer asks that", "it was answered, or the run continued without an answer")
-    return found
+    return asked
 
 
 def _mailbox_to_tell(run: Listed, env: Mapping[str, str]) -> Mailbox:

@@ -25,8 +25,10 @@ def discard_run(run: Listed) -> str:
     with lock_worktree(run, tree):
         if os.path.isdir(tree.path) and worktrees.first_unsaved(tree):
             worktrees.commit_all(tree, "what was not committed when it was discarded")
-            if left := worktrees.first_unsaved(tree):
-                raise UserError(f"git cannot save {left}, so nothing was removed", f"move it out of {tree.path} first")
+            if unsaved := worktrees.first_unsaved(tree):
+                raise UserError(
+                    f"git cannot save {unsaved}, so nothing was removed", f"move it out of {tree.path} first"
+                )
         tip = home.resolve(tree.ref)
         kept_as = f"refs/ralph/{run.id}/{DISCARDED}"
         update_refs(home, f"update {kept_as} {tip}")

@@ -31,8 +31,8 @@ class Launched(RalphChild):
 
     def plays(self, run: Listed) -> bool:
         """Return whether this process plays that run, and is not a later one with the same pid."""
-        known = run.facts
-        return known.pid == self.pid and (run.is_alive or known.changed >= self.began)
+        facts = run.facts
+        return facts.pid == self.pid and (run.is_alive or facts.changed >= self.began)
 
 
 def words_about(run: Listed, command: str, *words: str) -> list[str]:
@@ -95,8 +95,8 @@ class NextRun(Struct, frozen=True, kw_only=True):
         way = self.way
         if "preset" in way:
             return f"loop until {plural(len(self.checks), 'check')} pass{'es' if len(self.checks) == 1 else ''}"
-        said = cap_words(way["ralph"]) if "ralph" in way else "`ralph run`"
-        return said + (f", {plural(len(self.checks), 'check')}" if self.checks else "")
+        words = cap_words(way["ralph"]) if "ralph" in way else "`ralph run`"
+        return words + (f", {plural(len(self.checks), 'check')}" if self.checks else "")
 
 
 def cap_words(cap: int) -> str:

@@ -83,7 +83,7 @@ def accept_backlog(run: Listed, keeper: Keeper, interrupt: Interrupt) -> Accepte
         failed = gate.failing_commands(commit, order.checks, tries=CHECK_RUNS)
         before = gate.failing_commands(base, order.checks, tries=CHECK_RUNS) if failed and order.allow_red else ()
         if red := gate.new_failure(failed, before):
-            how = "fails on the merged tree" if red.check not in {one.check for one in before} else "gets worse"
+            how = "fails on the merged tree" if red.check not in {check.check for check in before} else "gets worse"
             hint = f"fix it on {order.target} or on your branch, then accept again; nothing was changed"
             raise NotAccepted(f"{red.check} {how} ({red.ending})", hint)
         if order.settings.exams and (exam := gate.examine(commit)):
@@ -177,7 +177,7 @@ def discard_backlog(run: Listed, interrupt: Interrupt) -> list[tuple[str, str]]:
     repository = require_git(Path(order.workspace), deadline)
     prefix = f"refs/heads/{order.branch_of('')}"
     out = repository.run("for-each-ref", "--format=%(refname)", prefix, order.target_ref)
-    kept: list[tuple[str, str]] = []
+    saved: list[tuple[str, str]] = []
     with gate_lock(run.folder, deadline):
         for ref in dict.fromkeys(os.fsdecode(out).split()):
             branch = ref.removeprefix("refs/heads/")
@@ -193,10 +193,10 @@ def discard_backlog(run: Listed, interrupt: Interrupt) -> list[tuple[str, str]]:
             kept_as, tip = f"refs/ralph/{run.id}/{name}", repository.resolve(ref)
             update_refs(repository, f"update {kept_as} {tip}")
             update_refs(repository, f"delete {ref} {tip}")
-            kept.append((branch, kept_as))
+            saved.append((branch, kept_as))
         with suppress(UserError):
             worktrees.remove_folder(order.gate_worktree(repository))
-    return kept
+    return saved
 
 
 def ends_of_backlog(run: Listed) -> tuple[Git, str, str]:

@@ -60,9 +60,9 @@ def require_valid(reading: BacklogContent, name: str) -> BacklogContent:
 def find_problems(reading: BacklogContent) -> list[str]:
     """Return the problems of a backlog, except its open questions."""
     tasks, problems = reading.tasks, [*reading.problems]
-    known: dict[str, BacklogTask] = {}
+    tasks_by_key: dict[str, BacklogTask] = {}
     for task in tasks:
-        other = known.setdefault(task.key.casefold(), task)  # some file systems ignore case
+        other = tasks_by_key.setdefault(task.key.casefold(), task)  # some file systems ignore case
         if other is not task:
             problems.append(f"{task.place}: the key {task.key} is taken by {other.place}; give each another key")
         if task.key.casefold() == TARGET_KEY:
@@ -83,11 +83,11 @@ def is_id(word: str) -> bool:
 
 def key_of(word: str) -> str:
     """Return the word as a key that is valid in branch and folder names."""
-    kept = "".join(char if char.isalnum() or char in "._-" else "-" for char in word.removeprefix("#"))
-    while ".." in kept or "--" in kept:
-        kept = kept.replace("..", ".").replace("--", "-")
-    kept = kept.strip(".-")[:LONGEST_KEY].rstrip(".-")
-    return f"{kept}-" if kept.endswith(".lock") else kept  # git reserves this ending
+    name = "".join(char if char.isalnum() or char in "._-" else "-" for char in word.removeprefix("#"))
+    while ".." in name or "--" in name:
+        name = name.replace("..", ".").replace("--", "-")
+    name = name.strip(".-")[:LONGEST_KEY].rstrip(".-")
+    return f"{name}-" if name.endswith(".lock") else name  # git reserves this ending
 
 
 def slug(title: str) -> str:
@@ -103,29 +103,29 @@ def slug(title: str) -> str:
 
 def add_own_settings(task: BacklogTask, own: Sequence[tuple[str, str, str]], problems: list[str]) -> BacklogTask:
     """Return the task with its own settings, given as (name, value, place) tuples."""
-    known: dict[str, Any] = {"check": list(task.checks), "exam": list(task.exams)}
-    known |= {"after": list(task.after), "touches": list(task.touches)}
+    values: dict[str, Any] = {"check": list(task.checks), "exam": list(task.exams)}
+    values |= {"after": list(task.after), "touches": list(task.touches)}
     for name, value, place in own:
         text = value.strip().strip("`").strip()
         if not text:
             problems.append(f"{place}: {name}: is empty")
         elif name in ("check", "exam"):
-            known[name].append(text)
+            values[name].append(text)
         elif name in ("after", "touches"):
-            known[name] += [part.strip("`") for part in text.replace(",", " ").split()]
+            values[name] += [part.strip("`") for part in text.replace(",", " ").split()]
         elif name == "max-cost":
-            known[name] = _dollars(text, place, problems)
+            values[name] = _dollars(text, place, problems)
         else:
-            known[name] = text
+            values[name] = text
     return replace(
         task,
-        checks=tuple(known["check"]),
-        exams=tuple(known["exam"]),
-        after=tuple(dict.fromkeys(key_of(one) for one in known["after"])),
-        touches=tuple(dict.fromkeys(known["touches"])),
-        agent=known.get("agent", task.agent),
-        model=known.get("model", task.model),
-        max_cost=known.get("max-cost", task.max_cost),
+        checks=tuple(values["check"]),
+        exams=tuple(values["exam"]),
+        after=tuple(dict.fromkeys(key_of(word) for word in values["after"])),
+        touches=tuple(dict.fromkeys(values["touches"])),
+        agent=values.get("agent", task.agent),
+        model=values.get("model", task.model),
+        max_cost=values.get("max-cost", task.max_cost),
     )
 
 

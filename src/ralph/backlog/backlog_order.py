@@ -180,8 +180,8 @@ def assign_task(
     `worker` names this machine in a fleet.
     """
     job = board.jobs[key]
-    known = read_summary(str(folder.path.parent / job.run)) if job.run else None
-    resumes = known is not None and known.outcome in ("", Outcome.INTERRUPTED.value)
+    summary = read_summary(str(folder.path.parent / job.run)) if job.run else None
+    resumes = summary is not None and summary.outcome in ("", Outcome.INTERRUPTED.value)
     run = job.run if resumes else new_run_id(time.time())
     if resumes:  # it may have ended while the backlog run was paused
         Mailbox(str(folder.path.parent / run)).unpause()

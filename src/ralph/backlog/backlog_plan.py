@@ -136,10 +136,10 @@ def with_checks(settings: Settings, reading: BacklogContent) -> Settings:
     """Return the settings with the checks of a plan; raise a UserError if there are none, because nothing could be
     verified.
     """
-    own = [check for check in reading.checks if check not in {one.command for one in settings.checks}]
+    own = [check for check in reading.checks if check not in {other.command for other in settings.checks}]
     if own:
-        known = [{"command": g.command, "hint": g.hint, "failAction": g.fail_action} for g in settings.checks]
-        settings = override(settings, {"checks": [*known, *({"command": command} for command in own)]})
+        checks = [{"command": g.command, "hint": g.hint, "failAction": g.fail_action} for g in settings.checks]
+        settings = override(settings, {"checks": [*checks, *({"command": command} for command in own)]})
     if not settings.checks:
         raise UserError("no checks given", 'the gate needs at least one: --check "CMD"')
     return settings
@@ -183,9 +183,9 @@ def _find_base(repository: Git, target: str) -> str:
     """Return the commit that the target starts from. A branch that is checked out is never moved."""
     if repository.try_run("check-ref-format", "--branch", target).code:
         raise UserError(f"{target!r} isn't a valid branch name", "name one with --target BRANCH")
-    if held := checked_out_at(repository, target):
+    if place := checked_out_at(repository, target):
         raise UserError(
-            f"{target} is checked out in {held}, and a branch that is checked out is never moved",
+            f"{target} is checked out in {place}, and a branch that is checked out is never moved",
             f"leave --target out and merge afterwards, or merge into the remote's branch with --push=REMOTE/{target}",
         )
     return repository.resolve(f"refs/heads/{target}") or repository.resolve("HEAD")
@@ -202,8 +202,8 @@ def _parse_remote(repository: Git, word: str) -> Remote:
     for name in sorted(remotes, key=len, reverse=True):
         if word.startswith(f"{name}/") and word != f"{name}/":
             return Remote(name, word.removeprefix(f"{name}/"))
-    known = ", ".join(remotes) or "none"
-    raise UserError(f"--push={word}: expected REMOTE/BRANCH", f"remotes here: {known}")
+    listed = ", ".join(remotes) or "none"
+    raise UserError(f"--push={word}: expected REMOTE/BRANCH", f"remotes here: {listed}")
 
 
 def _uncommitted_notice(repository: Git) -> str:

@@ -85,11 +85,11 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
         """
         disk = self.disk_files(files)
         try:
-            known = {task.key for task in self.read_from(disk).tasks}
-            done = {task.key for task in self.read_from(files).tasks if task.done}
-            if not known.intersection(keys):
+            task_keys = {task.key for task in self.read_from(disk).tasks}
+            done_keys = {task.key for task in self.read_from(files).tasks if task.done}
+            if not task_keys.intersection(keys):
                 return self.ticked(files, keys)
-            after = {**disk, **self.ticked(disk, {*keys, *done})}
+            after = {**disk, **self.ticked(disk, {*keys, *done_keys})}
         except (UserError, ValueError):  # not a valid backlog
             return self.ticked(files, keys)
         return {name: data for name, data in after.items() if files.get(name) != data}
@@ -97,11 +97,11 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
     def disk_files(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
         """Return the files on disk, with the line endings of `files`; {} if they cannot be read."""
         try:
-            found = self._contents()
+            contents = self._contents()
         except UserError:
             return {}
         unix = {name for name, data in files.items() if b"\r\n" not in data}
-        return {name: data.replace(b"\r\n", b"\n") if name in unix else data for name, data in found.items()}
+        return {name: data.replace(b"\r\n", b"\n") if name in unix else data for name, data in contents.items()}
 
     def tick_on_disk(self, keys: Collection[str]) -> None:
         """Tick these tasks in the files on disk. Concurrent edits by the user are kept."""
@@ -118,8 +118,8 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
         stamps = []
         for name in self._names():
             with suppress(OSError):
-                seen = os.stat(self._path(name))
-                stamps.append((name, seen.st_mtime_ns, seen.st_size, seen.st_ino))
+                info = os.stat(self._path(name))
+                stamps.append((name, info.st_mtime_ns, info.st_size, info.st_ino))
         return tuple(stamps)
 
     def _is_part(self, name: str) -> bool:
@@ -128,11 +128,11 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
     def _names(self) -> list[str]:
         if self.format != "backlogmd":
             return [self.name]
-        found = []
+        names = []
         for folder in ("tasks", "completed"):
             with suppress(OSError):
-                found += [f"{folder}/{name}" for name in sorted(os.listdir(os.path.join(self.place, folder)))]
-        return [f"{self.name}/{name}" for name in found if name.endswith(".md")]
+                names += [f"{folder}/{name}" for name in sorted(os.listdir(os.path.join(self.place, folder)))]
+        return [f"{self.name}/{name}" for name in names if name.endswith(".md")]
 
     def _path(self, name: str) -> str:
         return self.place if self.format != "backlogmd" else self.place + name.removeprefix(self.name)
@@ -203,8 +203,8 @@ def read_list(source: BacklogSource, workspace: Path) -> BacklogContent:
 
 def files_at(commit: str, source: BacklogSource, repository: Git) -> dict[str, bytes]:
     """Return the files of a backlog as they are in a commit."""
-    found = repository.run("--literal-pathspecs", "ls-tree", "-r", "-z", "--name-only", commit, "--", *source.paths)
-    names = [os.fsdecode(name) for name in found.split(b"\0") if name]
+    output = repository.run("--literal-pathspecs", "ls-tree", "-r", "-z", "--name-only", commit, "--", *source.paths)
+    names = [os.fsdecode(name) for name in output.split(b"\0") if name]
     return {name: repository.run("cat-file", "blob", f"{commit}:{name}") for name in names}
 
 
@@ -298,8 +298,8 @@ def differences(board: Board, reading: BacklogContent) -> list[BacklogEvent]:
         elif not task.done:
             happened.append(TaskListed(task))
     listed = {task.key for task in reading.tasks}
-    gone = [key for key, job in board.jobs.items() if key not in listed and job.state not in FINISHED_STATES]
-    return [*happened, *(TaskWithdrawn(key, "it was removed from the list", by_list=True) for key in gone)]
+    removed = [key for key, job in board.jobs.items() if key not in listed and job.state not in FINISHED_STATES]
+    return [*happened, *(TaskWithdrawn(key, "it was removed from the list", by_list=True) for key in removed)]
 
 
 def _changes_of(task: BacklogTask, job: Job) -> list[BacklogEvent]:

@@ -241,8 +241,8 @@ class Coordinator:
             end, code = self._end, {"fatal": 2, "interrupted": 130}.get(self._end, 1)
         reason = self._reason or board.stuck or ("" if fits(board, 0) else "its budget is spent")
         if self.ledger.state.opened and not self.order.remote and not self._is_target_green():
-            left = f"{self.order.target} is not where the gate left it, at {self.ledger.state.opened[:12]}"
-            end, code, reason = "stuck" if code < 2 else end, code or 1, f"{reason}; {left}".removeprefix("; ")
+            moved = f"{self.order.target} is not where the gate left it, at {self.ledger.state.opened[:12]}"
+            end, code, reason = "stuck" if code < 2 else end, code or 1, f"{reason}; {moved}".removeprefix("; ")
         finished = end_of_backlog(board, end, reason, code, self.elapsed)
         self.ledger.tell(finished)
         return finished

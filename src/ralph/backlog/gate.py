@@ -91,10 +91,10 @@ class Gate(Struct, frozen=True, kw_only=True):
         if order.remote:
             timeout = REMOTE_TIMEOUT if order.is_shared else 0.0
             order.remote.fetch(self.repository, order.branch_of(""), timeout)
-        found = self.repository.resolve(order.target_ref)
-        if not found:
+        commit = self.repository.resolve(order.target_ref)
+        if not commit:
             raise UserError(f"target branch not found: {order.shown_target}", "restore it, then: ralph resume")
-        return found
+        return commit
 
     def check_target(self) -> GateVerdict:
         """Check the target itself."""
@@ -132,45 +132,47 @@ class Gate(Struct, frozen=True, kw_only=True):
             there = {*requested} - merging.unmerged(self.repository, base, requested)
             before = tuple(requested[tip].key for tip in there)
             wanted = [branch for branch in request.branches if branch.tip not in there]
-            made = merging.make_candidate(self.repository, base, wanted, reserved_names, self.order.name)
-            tried = tuple(branch.key for branch in made.tried)
-            seen = GateVerdict(tried=tried, merged=before, conflicts=made.conflicts, empty=made.empty)
-            if not made.commit:
-                return replace(seen, commit=base, allowed=known_red)
-            red, stuck, allowed = self._judge(made, request, known_red)
+            candidate = merging.make_candidate(self.repository, base, wanted, reserved_names, self.order.name)
+            tried = tuple(branch.key for branch in candidate.tried)
+            verdict = GateVerdict(tried=tried, merged=before, conflicts=candidate.conflicts, empty=candidate.empty)
+            if not candidate.commit:
+                return replace(verdict, commit=base, allowed=known_red)
+            red, stuck, allowed = self._judge(candidate, request, known_red)
             if red or stuck:
-                return replace(seen, red=red, stuck=stuck)
-            refused = self._move_target(made, request.push_settings)
+                return replace(verdict, red=red, stuck=stuck)
+            refused = self._move_target(candidate, request.push_settings)
             if refused:
-                return replace(seen, stuck=refused)
+                return replace(verdict, stuck=refused)
             if refused is not None:
-                return replace(seen, merged=(*before, *tried), commit=made.commit, allowed=allowed)
+                return replace(verdict, merged=(*before, *tried), commit=candidate.commit, allowed=allowed)
         return GateVerdict(
             stuck=f"{self.order.shown_target} was moved by someone else {MERGE_RACE.attempts} times during the checks"
         )
 
     def _judge(
-        self, made: Candidate, request: MergeRequest, known_red: Sequence[FailedCheck]
+        self, candidate: Candidate, request: MergeRequest, known_red: Sequence[FailedCheck]
     ) -> tuple[FailedCheck | None, str, tuple[FailedCheck, ...]]:
         """Check the candidate. Return its failure, the reason if the target itself is at fault, and the failures that
         are allowed."""
-        files = tuple({name for branch in made.tried for name in request.conflicted.get(branch.key, ())})
-        if left := merging.files_with_markers(self.repository, made.commit, files):
-            return FailedCheck("no conflict markers", f"found some in {', '.join(left)}"), "", ()
-        own = [command for branch in made.tried for command in request.own.get(branch.key, ())]
-        is_single = len(made.tried) == 1
-        failed = self.failing_commands(made.commit, (*self.order.checks, *own), tries=CHECK_RUNS if is_single else 1)
+        files = tuple({name for branch in candidate.tried for name in request.conflicted.get(branch.key, ())})
+        if marked := merging.files_with_markers(self.repository, candidate.commit, files):
+            return FailedCheck("no conflict markers", f"found some in {', '.join(marked)}"), "", ()
+        own = [command for branch in candidate.tried for command in request.own.get(branch.key, ())]
+        is_single = len(candidate.tried) == 1
+        failed = self.failing_commands(
+            candidate.commit, (*self.order.checks, *own), tries=CHECK_RUNS if is_single else 1
+        )
         red = self.new_failure(failed, known_red)
         if red and is_single and red.check in self.order.checks and not self.order.allow_red:
-            itself = self.failing_commands(made.base, (red.check,), tries=1)
+            itself = self.failing_commands(candidate.base, (red.check,), tries=1)
             if itself:
                 return None, f"`{red.check}` fails on {self.order.shown_target} itself ({itself[0].ending})", ()
         return red, "", failed
 
     def new_failure(self, failed: Sequence[FailedCheck], before: Sequence[FailedCheck]) -> FailedCheck | None:
         """Return the first failure; with --allow-red, the first that is worse than before."""
-        known = {check.check: check for check in before} if self.order.allow_red else {}
-        return next((check for check in failed if not check.is_no_worse_than(known.get(check.check))), None)
+        old_failures = {check.check: check for check in before} if self.order.allow_red else {}
+        return next((check for check in failed if not check.is_no_worse_than(old_failures.get(check.check))), None)
 
     def failing_commands(self, commit: str, commands: Sequence[str], tries: int) -> tuple[FailedCheck, ...]:
         """Return the commands that fail `tries` times on exactly the files of this commit.
@@ -194,18 +196,22 @@ class Gate(Struct, frozen=True, kw_only=True):
             worktrees.pin_head(tree, commit)
         return tuple(failed)
 
-    def _move_target(self, made: Candidate, push_settings: GitSettings | None) -> str | None:
+    def _move_target(self, candidate: Candidate, push_settings: GitSettings | None) -> str | None:
         """Move the target to the candidate. Return "", why it cannot move, or None if someone else moved it first."""
         order = self.order
         if order.remote:
             refuse_changed_push(self.repository, push_settings)
-            return self._push(made, order.remote)
-        if held := worktrees.checked_out_at(self.repository, order.target):
-            return f"{order.target} is checked out in {held}, and a branch that is checked out is never moved"
-        return "" if merging.move_target(self.repository, order.target_ref, made.commit, made.base) == "moved" else None
+            return self._push(candidate, order.remote)
+        if place := worktrees.checked_out_at(self.repository, order.target):
+            return f"{order.target} is checked out in {place}, and a branch that is checked out is never moved"
+        return (
+            ""
+            if merging.move_target(self.repository, order.target_ref, candidate.commit, candidate.base) == "moved"
+            else None
+        )
 
-    def _push(self, made: Candidate, remote: Remote) -> str | None:
-        tips = {self.order.branch_of(branch.key): branch.tip for branch in made.tried}
+    def _push(self, candidate: Candidate, remote: Remote) -> str | None:
+        tips = {self.order.branch_of(branch.key): branch.tip for branch in candidate.tried}
         tasks = remote.last_known(self.repository, tips)  # possibly outdated: then the push fails
         removes = True
         for _ in LOCKED_REMOTE.tries():
@@ -213,13 +219,15 @@ class Gate(Struct, frozen=True, kw_only=True):
                 tasks = remote.branch_tips(self.repository, tips)
             if foreign := [name for name, there in tasks.items() if not self._is_ours(there, tips[name])]:
                 return f"{foreign[0]} on {remote.name} is not what was checked: somebody else works on it"
-            answer = remote.push(self.repository, made.commit, made.base, tasks, removes=removes)
-            now = self.fetch_target() if answer.code else made.commit
+            answer = remote.push(self.repository, candidate.commit, candidate.base, tasks, removes=removes)
+            now = self.fetch_target() if answer.code else candidate.commit
             # The push may have arrived although its answer did not.
-            if not answer.code or not merging.unmerged(self.repository, now, {made.commit}):
-                remote.delete(self.repository, {name: made.commit for name in tasks if not (tasks[name] and removes)})
+            if not answer.code or not merging.unmerged(self.repository, now, {candidate.commit}):
+                remote.delete(
+                    self.repository, {name: candidate.commit for name in tasks if not (tasks[name] and removes)}
+                )
                 return ""
-            if now != made.base:
+            if now != candidate.base:
                 return None
             before, tasks = tasks, remote.branch_tips(self.repository, tips)
             if tasks != before:  # another machine moved one, or a push stopped half-way
@@ -288,13 +296,13 @@ def make_gate(
 ) -> Gate:
     """Return the gate of a backlog run; its checks run one at a time in the gate's worktree, which is entered until
     `stack` is closed."""
-    made = work.gate_worktree(repository)
+    worktree = work.gate_worktree(repository)
     marked = RunFolder(folder.path.parent.parent, _mark(folder))
     marked.path = folder.path / "gate"
     # Python compares the times of modules by the second: it might use bytecode of the candidate before.
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     context = Context(
-        root=Path(made.workspace),
+        root=Path(worktree.workspace),
         workspace=work.workspace,
         settings=replace(work.settings, keep_children=False),
         folder=marked,
@@ -307,24 +315,24 @@ def make_gate(
     stay = stack.enter_context(ExitStack())
 
     def check(command: str) -> FailedCheck | None:
-        os.makedirs(made.workspace, exist_ok=True)
-        prepare(Path(made.workspace))
+        os.makedirs(worktree.workspace, exist_ok=True)
+        prepare(Path(worktree.workspace))
         if not entered:
-            entered.append(stay.enter_context(enter_worktree(context, made)))
+            entered.append(stay.enter_context(enter_worktree(context, worktree)))
         with open_check_sandbox(entered[0]) as inside:
-            seen = Checks(inside, [CheckCommand(command)]).run(next(numbers))
-        if seen is None:
+            results = Checks(inside, [CheckCommand(command)]).run(next(numbers))
+        if results is None:
             raise KeyboardInterrupt
-        (one,) = seen
-        if one.passed:
+        (result,) = results
+        if result.passed:
             return None
-        count, advice = count_failures(one.tail, one.tests), startup_advice(entered[0], one)
-        return FailedCheck(one.name, one.ending, tail(clean(one.tail), ERROR_LIMIT), count, advice)
+        count, advice = count_failures(result.tail, result.tests), startup_advice(entered[0], result)
+        return FailedCheck(result.name, result.ending, tail(clean(result.tail), ERROR_LIMIT), count, advice)
 
     def furnish() -> None:
         stay.close()
         entered.clear()
-        fill_worktree(made, context)
+        fill_worktree(worktree, context)
 
     def examine(commit: str) -> str:
         results = Exams(context, repository, work.id).run(commit, "the finished backlog", fail_fast=True)

@@ -55,7 +55,7 @@ def parse_json(text: str, name: str) -> Any:
 
 def spans(text: str, wanted: Collection[JsonPath]) -> dict[JsonPath, tuple[int, int, int]]:
     """Return start and end of these values in a valid JSON text, and where the last member of each ends (0: none)."""
-    found: dict[JsonPath, tuple[int, int, int]] = {}
+    places: dict[JsonPath, tuple[int, int, int]] = {}
     path: list[str | int] = []  # of the next value
     starts, lasts = [0], [0]  # by nesting: where an object or list starts, and where its last member ends
     tokens = TOKEN.finditer(text, len(text) - len(text.removeprefix("\ufeff")))
@@ -77,8 +77,8 @@ def spans(text: str, wanted: Collection[JsonPath]) -> dict[JsonPath, tuple[int, 
                 start, last = starts.pop(), lasts.pop()
             lasts[-1] = token.end()
             if len(path) <= MAX_DEPTH and (at := tuple(path)) in wanted:
-                found[at] = start, token.end(), last
-    return found
+                places[at] = start, token.end(), last
+    return places
 
 
 def _with_values(text: str, values: dict[JsonPath, Any]) -> str:
@@ -147,7 +147,7 @@ def _story(story: JsonEntry, place: str, problems: list[str]) -> BacklogTask:
     parts += [story[name] for name in ("description", "details", "notes") if isinstance(story.get(name), str)]
     for name in ("acceptanceCriteria", "acceptance_criteria", "steps"):
         if isinstance(story.get(name), list) and story[name]:
-            parts.append("\n".join(["Acceptance criteria:", *(f"- {one}" for one in story[name])]))
+            parts.append("\n".join(["Acceptance criteria:", *(f"- {criterion}" for criterion in story[name])]))
     item = BacklogTask(
         key=key or "story",
         title=title,
@@ -159,7 +159,7 @@ def _story(story: JsonEntry, place: str, problems: list[str]) -> BacklogTask:
     own = []
     for name, keys in OWN_NAMES.items():
         value: Any = next((story[key] for key in keys if story.get(key) not in (None, "", [])), [])
-        own += [(name, str(one), place) for one in (value if isinstance(value, list) else [value])]
+        own += [(name, str(part), place) for part in (value if isinstance(value, list) else [value])]
     return add_own_settings(item, own, problems)
 
 
@@ -205,12 +205,12 @@ def tick_taskmaster(files: Mapping[str, bytes], keys: Collection[str]) -> dict[s
 def _tasks(document: Any) -> Iterator[tuple[JsonPath, dict[str, Any]]]:
     """Yield the tasks of the file, or of one tag: `master` if it exists, else the first."""
     at: JsonPath = ("tasks",)
-    found = document.get("tasks") if isinstance(document, dict) else None
-    if found is None and isinstance(document, dict):
+    rows = document.get("tasks") if isinstance(document, dict) else None
+    if rows is None and isinstance(document, dict):
         tags = [tag for tag, inside in document.items() if isinstance(inside, dict) and "tasks" in inside]
         tag = FIRST_TAG if FIRST_TAG in tags else next(iter(tags), "")
-        at, found = (tag, "tasks"), document[tag]["tasks"] if tag else ()
-    for number, task in enumerate(found if isinstance(found, list) else ()):
+        at, rows = (tag, "tasks"), document[tag]["tasks"] if tag else ()
+    for number, task in enumerate(rows if isinstance(rows, list) else ()):
         if isinstance(task, dict):
             yield (*at, number), task
 

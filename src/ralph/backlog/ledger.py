@@ -131,5 +131,5 @@ def running_summaries(folder: RunFolder, board: Board) -> dict[str, RunSummary |
 
 def running_costs(folder: RunFolder, board: Board) -> dict[str, float]:
     """Return the cost so far of the loops that run on this machine, by their runs."""
-    known = running_summaries(folder, board).values()
-    return {facts.run: facts.cost_usd for facts in known if facts and facts.cost_usd}
+    summaries = running_summaries(folder, board).values()
+    return {facts.run: facts.cost_usd for facts in summaries if facts and facts.cost_usd}

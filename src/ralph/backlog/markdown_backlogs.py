@@ -103,9 +103,9 @@ def _entries(lines: list[BoxLine]) -> Iterator[ListedBox]:
 
 def _own(entry: ListedBox, name: str) -> Iterator[tuple[str, str, str]]:
     for line in entry.below:
-        found = OWN.fullmatch(line.text) if line.is_plain else None
-        if found:
-            yield found[1].lower(), found[2], f"{name}:{line.number}"
+        match = OWN.fullmatch(line.text) if line.is_plain else None
+        if match:
+            yield match[1].lower(), match[2], f"{name}:{line.number}"
 
 
 def _task_of_box(entry: ListedBox, name: str, named: set[str], problems: list[str]) -> BacklogTask:
@@ -168,8 +168,8 @@ def _in_phases(tasks: list[BacklogTask], entries: list[ListedBox], problems: lis
 
 def read_folder(files: Mapping[str, bytes]) -> BacklogContent:
     problems: list[str] = []
-    found = [_task(name, *_parts(files[name], name, problems), problems) for name in sorted(files, key=_order)]
-    tasks = [task for task in found if task]
+    parsed = [_task(name, *_parts(files[name], name, problems), problems) for name in sorted(files, key=_order)]
+    tasks = [task for task in parsed if task]
     spelled = {task.key.casefold(): task.key for task in tasks}  # Backlog.md ignores case
     named = [tuple(spelled.get(key.casefold(), key) for key in task.after) for task in tasks]
     tasks = [replace(task, after=after) for task, after in zip(tasks, named, strict=True)]
@@ -187,16 +187,16 @@ def tick_folder(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, 
 
 def _with_status(text: str) -> str:
     """Return the text with the status Done, quoted like the old one."""
-    found = FRONT.match(text)
-    if found is None:
+    match = FRONT.match(text)
+    if match is None:
         return text
-    front = found[1]
+    front = match[1]
     status = STATUS.search(front)
     if status is None:
-        return text[: found.start(1)] + f"status: {DONE}\n" + text[found.start(1) :]
+        return text[: match.start(1)] + f"status: {DONE}\n" + text[match.start(1) :]
     quote = status[2][:1] if status[2][:1] in ("'", '"') else ""
     new = front[: status.start()] + f"{status[1]}{quote}{DONE}{quote}{status[3]}" + front[status.end() :]
-    return text[: found.start(1)] + new + text[found.end(1) :]
+    return text[: match.start(1)] + new + text[match.end(1) :]
 
 
 def _order(name: str) -> tuple[int, str]:
@@ -207,23 +207,23 @@ def _order(name: str) -> tuple[int, str]:
 def _parts(data: bytes, name: str, problems: list[str]) -> tuple[dict[str, Any], str]:
     """Return the front matter of a task's file and the text after it."""
     text = decode_file(data)
-    found = FRONT.match(text)
-    if found is None:
+    match = FRONT.match(text)
+    if match is None:
         return {}, text
-    if len(found[1]) > MAX_FRONT_MATTER:
+    if len(match[1]) > MAX_FRONT_MATTER:
         problems.append(f"{name}:1: the front matter is longer than {MAX_FRONT_MATTER >> 10} KB")
         return {}, text
     import yaml  # only lists with front matter need it
 
     try:
-        if "*" in found[1] and any(isinstance(token, yaml.AliasToken) for token in yaml.scan(found[1])):
+        if "*" in match[1] and any(isinstance(token, yaml.AliasToken) for token in yaml.scan(match[1])):
             raise ValueError("an alias")  # nested aliases can expand to more than the memory holds
-        front = yaml.safe_load(found[1])
+        front = yaml.safe_load(match[1])
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a ValueError: an invalid date
         line = getattr(getattr(error, "problem_mark", None), "line", 0) + 2
         problems.append(f"{name}:{line}: the front matter cannot be parsed")
         return {}, text
-    return front if isinstance(front, dict) else {}, text[found.end() :]
+    return front if isinstance(front, dict) else {}, text[match.end() :]
 
 
 def _is_done(front: Mapping[str, Any]) -> bool:

@@ -68,15 +68,15 @@ class TaskRun:
         repository = require_git(Path(work.workspace), context.deadline)
         if work.is_shared:
             self.publisher = _publisher(work, repository, self._assigned, context.interrupt)
-        made = task_worktrees.open_worktree(work, repository, key, lock, context)
+        worktree = task_worktrees.open_worktree(work, repository, key, lock, context)
         if self._assigned.job.is_returned and not self._is_begun:
             reserved_names, target = work.reserved_names(repository), repository.resolve(work.target_ref)
             self._conflicts = worktrees.merge_target(
-                made.git, target, (*reserved_names.lists, *reserved_names.settings)
+                worktree.git, target, (*reserved_names.lists, *reserved_names.settings)
             )
         if self.publisher:
             self.publisher.claim(self._assigned.worker)
-        return made
+        return worktree
 
     def _adapt(self, parts: Parts, context: Context) -> Parts:
         notes = list[Note]()
@@ -174,9 +174,9 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> TaskResul
 
 
 def _publisher(work: BacklogOrder, repository: Git, assigned: Assignment, interrupt: Interrupt) -> Publisher:
-    made = Publisher(work, repository, assigned.job.task.key, interrupt, push_settings=assigned.push_settings)
-    made.prepare()
-    return made
+    publisher = Publisher(work, repository, assigned.job.task.key, interrupt, push_settings=assigned.push_settings)
+    publisher.prepare()
+    return publisher
 
 
 def _publish(publisher: Publisher | None, result: TaskResult) -> TaskResult:
@@ -200,8 +200,8 @@ def settings_for(work: BacklogOrder, assigned: Assignment) -> Settings:
     if task.max_cost:
         own["maxCost"] = task.max_cost
     if task.checks:
-        known = [{"command": check.command, "hint": check.hint} for check in work.settings.checks]
-        own["checks"] = [*known, *({"command": command} for command in task.checks)]
+        checks = [{"command": check.command, "hint": check.hint} for check in work.settings.checks]
+        own["checks"] = [*checks, *({"command": command} for command in task.checks)]
     settings = override(work.settings, own) if own else work.settings
     settings = hide_exams(settings, work.workspace)  # the exams of the whole backlog run at its end
     return replace(settings, worktree=True, scm=None, baseline=False, exams=tuple(map(ExamCommand, task.exams)))
@@ -228,16 +228,16 @@ def _loop_result(work: BacklogOrder, repository: Git, key: str, run: Run, stop: 
 
 def _work_on(work: BacklogOrder, repository: Git, key: str) -> tuple[str, tuple[str, ...]]:
     """Commit what is in the task's worktree; return the tip of its branch and the files that it changes."""
-    made = work.worktree_of(repository, key)
-    tip = repository.resolve(f"refs/heads/{made.branch}")
-    if os.path.isdir(made.path):
-        worktrees.refuse_another(made)
-        if not worktrees.is_clean(made.git, tip):
-            commit_all(made, f"ralph: the work on {key}")
-            tip = repository.resolve(f"refs/heads/{made.branch}")
-            if not worktrees.is_clean(made.git, tip):
+    worktree = work.worktree_of(repository, key)
+    tip = repository.resolve(f"refs/heads/{worktree.branch}")
+    if os.path.isdir(worktree.path):
+        worktrees.refuse_another(worktree)
+        if not worktrees.is_clean(worktree.git, tip):
+            commit_all(worktree, f"ralph: the work on {key}")
+            tip = repository.resolve(f"refs/heads/{worktree.branch}")
+            if not worktrees.is_clean(worktree.git, tip):
                 raise WrongWorktree(
-                    f"not all of the work can be committed in {made.path}", "look at `git status` there"
+                    f"not all of the work can be committed in {worktree.path}", "look at `git status` there"
                 )
     try:
         return tip, merging.changed_files(repository, work.target_ref, tip)
@@ -245,5 +245,5 @@ def _work_on(work: BacklogOrder, repository: Git, key: str) -> tuple[str, tuple[
         if repository.try_run("merge-base", work.target_ref, tip).code != 1:
             raise
         raise WrongWorktree(
-            f"{made.branch} has nothing in common with {work.shown_target}", f"look at {made.path}"
+            f"{worktree.branch} has nothing in common with {work.shown_target}", f"look at {worktree.path}"
         ) from None

@@ -47,10 +47,10 @@ def explain_no_effect(job: Job, request: TaskRequest) -> UserError:
 
 def find_task(board: Board, key: str, work: str) -> Job:
     wanted = key.removeprefix("#").casefold()
-    found = next((job for known, job in board.jobs.items() if known.casefold() == wanted), None)
-    if found is None:
+    match = next((job for job_key, job in board.jobs.items() if job_key.casefold() == wanted), None)
+    if match is None:
         raise UserError(f"backlog run {work} has no task {key}", "`ralph work status` lists them")
-    return found
+    return match
 
 
 def find_backlog_run(name: str, here: Path) -> Listed:
@@ -67,11 +67,11 @@ def leave_request(kind: str, key: str, note: str, here: Path) -> str:
     if not events_for_request(board, request):
         raise explain_no_effect(job, request)
     Mailbox(run.folder.path).leave(TASK_REQUEST, request)
-    done = "tried again" if kind == "retry" else "left alone"
+    outcome = "tried again" if kind == "retry" else "left alone"
     if run.is_alive:
         wake(run)
-        return f"{request.key} is {done}"
-    return f"{request.key} will be {done}: continue with `ralph resume {run.id}`"
+        return f"{request.key} is {outcome}"
+    return f"{request.key} will be {outcome}: continue with `ralph resume {run.id}`"
 
 
 def tell_task(key: str, text: str, here: Path) -> str:

@@ -28,59 +28,59 @@ def open_worktree(
     order: BacklogOrder, repository: Git, key: str, occupy: Callable[[Path], None], context: Context
 ) -> Worktree:
     """Return the worktree of a task: the existing one, or a new one from the current target."""
-    made = order.worktree_of(repository, key)
+    worktree = order.worktree_of(repository, key)
     with worktree_lock(repository):
-        is_new = not is_prepared(made)
+        is_new = not is_prepared(worktree)
         if is_new:
-            _make(order, repository, made)
-        worktrees.refuse_another(made)
-        occupy(Path(made.workspace))
+            _make(order, repository, worktree)
+        worktrees.refuse_another(worktree)
+        occupy(Path(worktree.workspace))
     if is_new:
-        prepare_worktree(made, context)
-    remove_stale_locks(made.git, made.ref)
-    return made
+        prepare_worktree(worktree, context)
+    remove_stale_locks(worktree.git, worktree.ref)
+    return worktree
 
 
 def align(order: BacklogOrder, repository: Git, key: str, tip: str) -> None:
     """Move the task's local branch to the remote one, unless it contains that. Otherwise unpushed
     commits are dropped."""
-    made = order.worktree_of(repository, key)
-    here = repository.resolve(f"refs/heads/{made.branch}")
+    worktree = order.worktree_of(repository, key)
+    here = repository.resolve(f"refs/heads/{worktree.branch}")
     if here == tip or (here and not repository.try_run("merge-base", "--is-ancestor", tip, here).code):
         return
     with worktree_lock(repository):
-        _remove(made)
-        repository.run("update-ref", "--no-deref", f"refs/heads/{made.branch}", tip)
+        _remove(worktree)
+        repository.run("update-ref", "--no-deref", f"refs/heads/{worktree.branch}", tip)
 
 
-def _make(order: BacklogOrder, repository: Git, made: Worktree) -> None:
-    if os.path.lexists(made.path):
-        _remove(made)
-    remove_stale_ref_locks(repository, made.ref)  # a process may have been killed while it made this worktree
+def _make(order: BacklogOrder, repository: Git, worktree: Worktree) -> None:
+    if os.path.lexists(worktree.path):
+        _remove(worktree)
+    remove_stale_ref_locks(repository, worktree.ref)  # a process may have been killed while it made this worktree
     words = ["worktree", "add", "-q", "--force", "--force"]  # --force twice: git may have a record of a removed one
-    if repository.resolve(f"refs/heads/{made.branch}"):
-        words += ["--", made.path, made.branch]
+    if repository.resolve(f"refs/heads/{worktree.branch}"):
+        words += ["--", worktree.path, worktree.branch]
     else:
-        words += ["--no-track", "-b", made.branch, "--", made.path, repository.resolve(order.target_ref)]
+        words += ["--no-track", "-b", worktree.branch, "--", worktree.path, repository.resolve(order.target_ref)]
     repository.run(*words)
-    os.makedirs(made.workspace, exist_ok=True)
+    os.makedirs(worktree.workspace, exist_ok=True)
 
 
 def clear(order: BacklogOrder, repository: Git, merged: dict[str, str]) -> None:
     """Remove worktrees and branches of merged tasks, unless the user uses them for something else."""
-    gone: dict[str, str] = {}
+    tips: dict[str, str] = {}
     for key, tip in merged.items():
-        made = order.worktree_of(repository, key)
-        if os.path.isdir(made.path) and not (worktrees.is_own(made) and worktrees.is_clean(made.git, tip)):
+        worktree = order.worktree_of(repository, key)
+        if os.path.isdir(worktree.path) and not (worktrees.is_own(worktree) and worktrees.is_clean(worktree.git, tip)):
             continue
-        _remove(made)
-        gone[made.branch] = tip
-    merging.delete_branches(repository, gone)
+        _remove(worktree)
+        tips[worktree.branch] = tip
+    merging.delete_branches(repository, tips)
 
 
-def _remove(made: Worktree) -> None:
+def _remove(worktree: Worktree) -> None:
     with suppress(UserError):
-        worktrees.remove_folder(made)
+        worktrees.remove_folder(worktree)
 
 
 def clear_leftovers(order: BacklogOrder, repository: Git, board: Board) -> None:
@@ -89,10 +89,10 @@ def clear_leftovers(order: BacklogOrder, repository: Git, board: Board) -> None:
     prefix = order.branch_of("")
     for _ in LOCKED_BRANCHES.tries():
         answer = repository.try_run("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{prefix}")
-        left = {name.removeprefix(prefix) for name in answer.out.decode("utf-8", "replace").split()} & {*merged}
-        if not left and not answer.code:
+        branches = {name.removeprefix(prefix) for name in answer.out.decode("utf-8", "replace").split()} & {*merged}
+        if not branches and not answer.code:
             break
-        clear(order, repository, {key: merged[key] for key in left})
+        clear(order, repository, {key: merged[key] for key in branches})
     if outcome(board)[1] == 0:
         _remove(order.gate_worktree(repository))
 
@@ -108,8 +108,8 @@ def clear_remote(work: BacklogOrder, repository: Git) -> None:
     work.remote.fetch(repository, work.branch_of(""))
     out = repository.run("for-each-ref", "--format=%(objectname) %(refname)", f"{prefix}{work.branch_of('')}")
     tips = {ref.removeprefix(prefix): tip for tip, ref in map(str.split, out.decode("utf-8", "replace").splitlines())}
-    left = merging.unmerged(repository, work.target_ref, {*tips.values()})
-    work.remote.delete(repository, {branch: tip for branch, tip in tips.items() if tip not in left})
+    unmerged = merging.unmerged(repository, work.target_ref, {*tips.values()})
+    work.remote.delete(repository, {branch: tip for branch, tip in tips.items() if tip not in unmerged})
 
 
 class Taken(Exception):

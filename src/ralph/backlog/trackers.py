@@ -92,16 +92,18 @@ def _issue(issue: dict[str, Any]) -> BacklogTask:
     number, title, body = issue["number"], str(issue["title"]), str(issue.get("body") or "")
     place = f"#{number}"
     lines = body.replace("\r\n", "\n").split("\n")
-    found = [(match[1].lower(), match[2], place) for line in lines if (match := OWN.fullmatch(line))]
+    settings = [(match[1].lower(), match[2], place) for line in lines if (match := OWN.fullmatch(line))]
     text = issue_goal(str(number), "this repository", f"{title}\n\n{body}".strip())
     task = BacklogTask(key=str(number), title=title_of(readable(title)), text=text, place=place)
-    return add_own_settings(task, [one for one in found if one[0] in HARMLESS and one[1].strip()], [])
+    return add_own_settings(
+        task, [setting for setting in settings if setting[0] in HARMLESS and setting[1].strip()], []
+    )
 
 
 def _after_each_other(tasks: list[BacklogTask]) -> tuple[BacklogTask, ...]:
     """Return the tasks without the dependencies that are not in the list."""
-    known = {task.key for task in tasks}
-    return tuple(replace(task, after=tuple(key for key in task.after if key in known)) for task in tasks)
+    keys = {task.key for task in tasks}
+    return tuple(replace(task, after=tuple(key for key in task.after if key in keys)) for task in tasks)
 
 
 def beads_command(query: str) -> tuple[str, ...]:
@@ -132,10 +134,10 @@ def _bead(bead: dict[str, Any], problems: list[str]) -> BacklogTask:
         priority=int(bead.get("priority") or 0),
     )
     blockers = []
-    for one in bead.get("dependencies") or ():
-        kind = str(one.get("type") or one.get("dependency_type") or "")
-        name = one.get("depends_on_id") or one.get("id")
-        if name and kind in BLOCKING and one.get("status") != "closed":
+    for dependency in bead.get("dependencies") or ():
+        kind = str(dependency.get("type") or dependency.get("dependency_type") or "")
+        name = dependency.get("depends_on_id") or dependency.get("id")
+        if name and kind in BLOCKING and dependency.get("status") != "closed":
             blockers.append(("after", str(name), task.place))
     return add_own_settings(task, blockers, problems)
 

@@ -58,17 +58,18 @@ def accept(values: Values, words: list[str]) -> int:
 
 def _accept_run(run: Listed, keeper: Keeper, interrupt: Interrupt, message: str, *, squash: bool) -> int:
     screen = make_screen(sys.stderr, live=False)
-    taken = accept_run(run, keeper, interrupt, screen, squash=squash, message=message)
+    accepted = accept_run(run, keeper, interrupt, screen, squash=squash, message=message)
     place = "Its worktree and its branch are gone"
-    if taken.left:
+    if accepted.left:
         control.dismiss(run)
         remove = f"`ralph discard {nickname(run.id)}` removes it"
-        place = f"Its worktree stays, because only it has {listed(taken.left, 5)}: {taken.worktree}; {remove}"
-    if not taken.is_new:
-        print(f"{taken.branch} has nothing to merge: your branch has all of it. {place}.")
+        place = f"Its worktree stays, because only it has {listed(accepted.left, 5)}: {accepted.worktree}; {remove}"
+    if not accepted.is_new:
+        print(f"{accepted.branch} has nothing to merge: your branch has all of it. {place}.")
         return 0
-    checked = f"{plural(taken.checks, 'check')} passed" if taken.checks else "no check was configured"
-    print(f"{taken.branch} is merged: {plural(taken.files, 'file')} changed, {checked}; now at {taken.commit[:12]}.")
+    checked = f"{plural(accepted.checks, 'check')} passed" if accepted.checks else "no check was configured"
+    changed = f"{plural(accepted.files, 'file')} changed"
+    print(f"{accepted.branch} is merged: {changed}, {checked}; now at {accepted.commit[:12]}.")
     print(f"{place}. `git reset --keep ORIG_HEAD` would undo the merge.")
     return 0
 
@@ -126,10 +127,10 @@ def rewind(values: Values, words: list[str]) -> int:
     run, number = run_and_number(values, words)
     if number is None:
         raise UserError("no iteration given", "ralph rewind N; 0 is the state before the first")
-    done = rewind_run(run, number, lambda notice: print(cleaned(notice), file=sys.stderr))
+    result = rewind_run(run, number, lambda notice: print(cleaned(notice), file=sys.stderr))
     state = f"after iteration {number}" if number else "before the first iteration"
-    print(f"{plural(done.files, 'file')} changed: this is the state {state} of run {run.id}.", file=sys.stderr)
-    for missed in done.missed:
+    print(f"{plural(result.files, 'file')} changed: this is the state {state} of run {run.id}.", file=sys.stderr)
+    for missed in result.missed:
         print(f"Not restored: {missed}.", file=sys.stderr)
-    print(f"The state before the rewind is saved as {done.kept_as}.", file=sys.stderr)
+    print(f"The state before the rewind is saved as {result.kept_as}.", file=sys.stderr)
     return 0

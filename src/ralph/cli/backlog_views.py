@@ -20,17 +20,17 @@ from ralph.store.folder import load_exam_outputs
 from ralph.store.register import Listed
 
 
-def print_tasks(board: Board, made: Sequence[Row]) -> None:
+def print_tasks(board: Board, job_rows: Sequence[Row]) -> None:
     columns, _ = terminal_size(sys.stdout, 200)
-    print("\n".join(table(board, made, choose(sys.stdout), columns, most=len(made))))
+    print("\n".join(table(board, job_rows, choose(sys.stdout), columns, most=len(job_rows))))
 
 
 def show_backlog(run: Listed, as_json: bool) -> int:
     """Show a backlog: what needs the user, and every task."""
     history = backlog_history(run)
-    made = rows(history.board, running_summaries(run.folder, history.board))
+    job_rows = rows(history.board, running_summaries(run.folder, history.board))
     if as_json:
-        return print_objects(made)
+        return print_objects(job_rows)
     print(f"work {run.id}: {summary(history)}")
     for job, why in history.needing():
         print(f"needs you: {one_line(job.task.key)}: {one_line(why, 500)} ({one_line(retry_command(job))})")
@@ -38,7 +38,7 @@ def show_backlog(run: Listed, as_json: bool) -> int:
         print(f"to merge what is finished: {one_line(merge)}")
     for line in exam_lines(load_exam_outputs(run.id), choose(sys.stdout)):
         print(line)
-    print_tasks(history.board, made)
+    print_tasks(history.board, job_rows)
     if not run.is_alive and not history.finished:
         print(f"interrupted: ralph resume {nickname(run.id)}")
     return 0

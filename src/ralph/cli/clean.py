@@ -32,14 +32,14 @@ def clean(values: Values, words: list[str]) -> int:
     for path in remove_abandoned():
         print(f"removed what a killed run left: {cleaned(path)}")
     below = os.path.abspath(values["directory"]) if "directory" in values else ""
-    found = find_leftovers(parse_duration(values.get("older_than", OLDER)), below=below)
-    going = [one for one in found if not one.kept]
-    for one in found:
-        _say(one)
+    leftovers = find_leftovers(parse_duration(values.get("older_than", OLDER)), below=below)
+    going = [leftover for leftover in leftovers if not leftover.kept]
+    for leftover in leftovers:
+        _say(leftover)
     if not going:
         print(f"nothing to delete that is older than {values.get('older_than', OLDER)}")
         return 0
-    print(f"total {_size(sum(one.size for one in going))}")
+    print(f"total {_size(sum(leftover.size for leftover in going))}")
     if not values.get("yes"):
         if not is_terminal(sys.stdin, sys.stdout):
             print("nothing was deleted: `ralph clean --yes` deletes it")
@@ -47,19 +47,19 @@ def clean(values: Values, words: list[str]) -> int:
         if not confirm("Delete it?"):
             return 0
     stayed = remove_leftovers(going)
-    for one in stayed:
-        _say(one)
+    for leftover in stayed:
+        _say(leftover)
     print(f"{len(going) - len(stayed)} deleted")
     return 1 if stayed else 0
 
 
-def _say(one: Leftover) -> None:
+def _say(leftover: Leftover) -> None:
     """Print whether a leftover stays, and why, or goes."""
-    run = one.run
-    what = f"{run.id}  {run.state}  {cleaned(run.facts.workspace)}" if run else cleaned(one.place)
-    print(f"{'stays' if one.kept else 'goes':<5}  {what}  {_size(one.size)}")
-    if one.kept:
-        print(f"       {cleaned(one.kept)}")
+    run = leftover.run
+    what = f"{run.id}  {run.state}  {cleaned(run.facts.workspace)}" if run else cleaned(leftover.place)
+    print(f"{'stays' if leftover.kept else 'goes':<5}  {what}  {_size(leftover.size)}")
+    if leftover.kept:
+        print(f"       {cleaned(leftover.kept)}")
 
 
 def _size(number: int) -> str:

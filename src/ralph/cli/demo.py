@@ -141,11 +141,11 @@ def demo(values: Values, words: list[str]) -> int:
     os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
     os.environ.setdefault("RALPH_DEMO_PAUSE", "0.25" if sys.stderr.isatty() else "0")
     agent = f"{shlex.quote(sys.executable)} -m ralph.agents.demo"
-    given = {"directory": str(folder), "check": ["python3 -m unittest -q"], "max_cost": 1.0}
+    options = {"directory": str(folder), "check": ["python3 -m unittest -q"], "max_cost": 1.0}
     if values.get("tune"):
         command, goal, introduction, outlook = "tune", "Make unique() faster.", TUNE_INTRODUCTION, TUNE_NEXT
         files = {"unique.py": SLOW, "bench.py": BENCH, "test_unique.py": TUNE_TEST}
-        given |= {"agent": f"{agent} tune", "minimize": "python3 bench.py", "maximum_iterations": 3}
+        options |= {"agent": f"{agent} tune", "minimize": "python3 bench.py", "maximum_iterations": 3}
     else:
         command, goal, introduction, outlook = "loop", GOAL, INTRODUCTION, NEXT
         files = {"cart.py": CART, "test_cart.py": TEST}
@@ -153,10 +153,10 @@ def demo(values: Values, words: list[str]) -> int:
         exam.parent.mkdir(mode=0o700)
         exam.write_text(EXAM)
         exams = [f"python3 {shlex.quote(str(exam))}"]
-        given |= {"agent": agent, "exam": exams, "prove": "", "maximum_iterations": 5}
+        options |= {"agent": agent, "exam": exams, "prove": "", "maximum_iterations": 5}
     _make_repository(folder, files)
     print(introduction.format(folder=folder), file=sys.stderr, flush=True)
-    code = run_command(command, given, [goal])
+    code = run_command(command, options, [goal])
     print(outlook.format(folder=folder, ralph=ralph), file=sys.stderr)
     return code
 
@@ -165,10 +165,10 @@ def _make_repository(folder: Path, files: dict[str, str]) -> None:
     for name, text in {**files, ".gitignore": "__pycache__/\n"}.items():
         (folder / name).write_text(text)
     git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
-    for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A small program")):
-        with OwnProcess(Command(argv=(*git, *made), env=os.environ)) as process:
+    for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A small program")):
+        with OwnProcess(Command(argv=(*git, *arguments), env=os.environ)) as process:
             process.output(GitPolicy.OWN.value)
         if process.code:
             raise UserError(
-                f"git {made[0]} failed: {one_line(process.error, 300)}", "check your git settings, then try again"
+                f"git {arguments[0]} failed: {one_line(process.error, 300)}", "check your git settings, then try again"
             )

@@ -20,21 +20,21 @@ def detach(command: str, values: dict[str, Any], words: list[str]) -> int:
         raise UserError(f"--detach can't be combined with {other}", "follow the run with `ralph logs -f --json`")
     if "-" in words or values.get("prompt_file") == "-":
         raise UserError("--detach can't read the goal from standard input", "put it into a file: -f FILE")
-    given = {name: value for name, value in values.items() if name not in ("detach", "verbose", "quiet")}
+    options = {name: value for name, value in values.items() if name not in ("detach", "verbose", "quiet")}
     launched = Launched()
     launched.start(
-        [command, "--quiet", *command_options.words_of(given, command_options.COMMANDS[command]), "--", *words],
+        [command, "--quiet", *command_options.words_of(options, command_options.COMMANDS[command]), "--", *words],
         os.environ,
     )
     here = os.path.join(values.get("directory", "."), ".ralph")
-    while not (found := next((run for run in (*runs(), *runs_in(here)) if launched.plays(run)), None)):
+    while not (resumed := next((run for run in (*runs(), *runs_in(here)) if launched.plays(run)), None)):
         if launched.exit_code is not None:
             complain(*launched.complaint())
             return launched.exit_code
         time.sleep(0.02)
     launched.let_go()
-    name = nickname(found.id)
-    print(f"run {found.id} continues in the background")
+    name = nickname(resumed.id)
+    print(f"run {resumed.id} continues in the background")
     print(f"  ralph logs -f {name}   follow it\n  ralph ui             watch and steer all runs")
     print(f"  ralph stop {name}      stop it")
     return 0

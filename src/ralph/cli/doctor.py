@@ -144,7 +144,7 @@ def _check_chosen_agent(settings: Settings, folder: Path, env: Mapping[str, str]
     why = "" if settings.agent.command else ", the first one installed"
     spare = workers(others)
     then = f"; at a limit: {', '.join(spare)}" if spare else ""
-    named = "".join(f"; {one.name} for {duties(one)}" for one in others if one.purposes)
+    named = "".join(f"; {choice.name} for {duties(choice)}" for choice in others if choice.purposes)
     return Finding("agent", "ok", f"runs here use {first.name}{why}{then}{named}")
 
 

@@ -48,10 +48,10 @@ def install(values: Values, words: list[str]) -> int:
 def uninstall(values: Values, words: list[str]) -> int:
     """Remove them."""
     host, scope, workspace = _host_and_scope(values, words)
-    done = hosts.uninstall(host, scope, workspace, os.environ)
-    for path, what in done:
+    changes = hosts.uninstall(host, scope, workspace, os.environ)
+    for path, what in changes:
         print(f"{path}: {what}")
-    if not done:
+    if not changes:
         print(f"{host.name} has no hooks from ralph here")
     return 0
 
@@ -121,10 +121,10 @@ def cancel(values: Values, words: list[str]) -> int:
 def status(values: Values, words: list[str]) -> int:
     """List the loops of the workspace."""
     workspace, session, json = folder_of(values), values.get("session", ""), values.get("json")
-    shown = [loop for loop in loops.list_loops(str(workspace)) if session in ("", loop.session)]
-    for loop in shown:
+    listed = [loop for loop in loops.list_loops(str(workspace)) if session in ("", loop.session)]
+    for loop in listed:
         print(escaped(msgspec.json.encode(loop)).decode() if json else _summary(loop))
-    if not shown and not json:
+    if not listed and not json:
         print("no loop here" + (f" in session {session}" if session else ""), file=sys.stderr)
     return 0
 

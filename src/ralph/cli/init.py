@@ -168,15 +168,15 @@ def _split_at_commas(answer: str) -> list[str]:
 
 def _ask_checks(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
     dialog.explain("Commands that must pass before the work counts as done: your tests, a linter.")
-    found = installed_checks(workspace)
-    if found:
+    commands = installed_checks(workspace)
+    if commands:
         dialog.explain(f"Press Enter to use the command in brackets, or type {NONE} to finish.")
     checks = []
     question = "Add guardrail command (leave blank to finish): "
-    while command := dialog.ask(question, next(iter(found), "")):
+    while command := dialog.ask(question, next(iter(commands), "")):
         if command == NONE:
             break
-        found = [other for other in found if other != command]
+        commands = [other for other in commands if other != command]
         while (action := dialog.ask("  Fail action (APPEND|PREPEND|REPLACE): ", "APPEND").upper()) not in ACTIONS:
             dialog.say("  Please answer APPEND, PREPEND or REPLACE.")
         hint = dialog.ask("  Hint (optional, guidance for agent on failure): ")

@@ -78,10 +78,10 @@ def report_error(error: Exception) -> int:
     if isinstance(error, BrokenPipeError):
         _discard_output(1)
         return BROKEN_PIPE
-    known = error if isinstance(error, UserError) else _system_error(error)
-    if known is None:
+    user_error = error if isinstance(error, UserError) else _system_error(error)
+    if user_error is None:
         return _report_bug(error)
-    complain(known.message, known.hint)
+    complain(user_error.message, user_error.hint)
     return BAD_INPUT
 
 
@@ -89,8 +89,8 @@ def _system_error(error: Exception) -> UserError | None:
     """Return the UserError for an error that the machine or the user caused; None for a bug."""
     number, name = (error.errno or 0, error.filename) if isinstance(error, OSError) else (0, None)
     if number in PATH_ERRORS and name:
-        shown = head(str(name), 1000, "…")
-        return UserError(f"cannot use {shown}: {os.strerror(number)}", "check what is there, and its owner")
+        path = head(str(name), 1000, "…")
+        return UserError(f"cannot use {path}: {os.strerror(number)}", "check what is there, and its owner")
     if number in WRITE_ERRORS:
         return UserError(f"cannot write: {os.strerror(number)}", "free some space, or redirect the output")
     if short := shortage(error):
@@ -188,8 +188,8 @@ class Root(CommandGroup):
         return find(name) if name in SUMMARIES else None
 
     def unknown_command(self, ctx: click.Context, name: str) -> UserError:
-        if found := difflib.get_close_matches(name, [*SYNONYMS, *SUMMARIES], 1):
-            near = SYNONYMS.get(found[0], found[0])
+        if matches := difflib.get_close_matches(name, [*SYNONYMS, *SUMMARIES], 1):
+            near = SYNONYMS.get(matches[0], matches[0])
             hint = f"did you mean `ralph {near}` ({SUMMARIES[near]})?"
         else:
             start = f"ralph run -f {quote(name)}" if os.path.isfile(name) else f'ralph run "{name} …"'

@@ -75,8 +75,8 @@ class Planning:
         self.path = self.workspace / values.get("output", OUTPUT)
         self.draft = self.workspace / ".ralph" / "plan.md"
         self.is_attended = not values.get("yes")
-        given = [one.command for one in self.settings.checks]
-        self.known = tuple(dict.fromkeys((*given, *installed_checks(self.workspace))))
+        own = [check.command for check in self.settings.checks]
+        self.known = tuple(dict.fromkeys((*own, *installed_checks(self.workspace))))
         self.dialog = Dialog(sys.stdin, sys.stderr)
         self.goal = "Carry out the plan below."
         self._trials: dict[str, Trial] = {}
@@ -97,17 +97,17 @@ class Planning:
 
     def _first(self) -> tuple[Plan | None, Stop | None]:
         """Return the plan to review: an existing one, or one that an agent makes."""
-        given = Path(self.asked.goal_file) if self.asked.goal_file else None
-        text = load_plan(given).text if given else self.asked.goal_text
-        if not given and not text:
+        file = Path(self.asked.goal_file) if self.asked.goal_file else None
+        text = load_plan(file).text if file else self.asked.goal_text
+        if not file and not text:
             raise no_goal()
-        if given and is_plan(text):
-            self.path = given
-            return load_plan(given), None
+        if file and is_plan(text):
+            self.path = file
+            return load_plan(file), None
         if self.path.exists():
             hint = f"review it again: ralph plan {self.path.name}; or write another: -o FILE"
             raise UserError(f"{self.path.name} already exists", hint)
-        folder = next(one for one in self.path.parents if one.exists())
+        folder = next(parent for parent in self.path.parents if parent.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):  # before the agent costs anything
             raise UserError(f"cannot write {self.path}", "name another file with -o FILE")
         self.goal = text
@@ -115,10 +115,10 @@ class Planning:
 
     def _remove_suggested_commands(self, plan: Plan, issue: Issue) -> Plan:
         """Remove commands that an issue suggests; without a person to review the plan, all but the known checks."""
-        told = " ".join(issue.text.split())
+        issue_words = " ".join(issue.text.split())
 
         def is_taken(command: str) -> bool:
-            return command in self.known or (self.is_attended and " ".join(command.split()) not in told)
+            return command in self.known or (self.is_attended and " ".join(command.split()) not in issue_words)
 
         guarded = plan.without_commands(is_taken).with_checks(() if self.is_attended else self.known)
         if guarded.commands() != plan.commands():
@@ -147,7 +147,9 @@ class Planning:
             self._keep(plan)
             if questions := plan.questions():
                 self.dialog.say("\nThe agent asks (an empty answer leaves a question open):")
-            plan = plan.with_answers({one: self.dialog.ask(f"  {clean(one)}\n  > ") for one in questions})
+            plan = plan.with_answers(
+                {question: self.dialog.ask(f"  {clean(question)}\n  > ") for question in questions}
+            )
             self._keep(plan)
             self._show(plan)
             choice, _, words = self.dialog.ask(CHOICES).partition(" ")
@@ -185,7 +187,7 @@ class Planning:
         strange = [command for command in commands if command not in self.known and command not in self._decided]
         if strange and self.is_attended:
             self.dialog.say("ralph would now run these commands, to see which checks pass today:")
-            self.dialog.say("\n".join(f"  {clean(one)}" for one in strange))
+            self.dialog.say("\n".join(f"  {clean(text)}" for text in strange))
             is_let = self.dialog.ask("Run them? [Y/n] ").lower() not in ("n", "no")
             self._decided |= dict.fromkeys(strange, is_let)
         with Interrupt() as interrupt:
@@ -194,23 +196,23 @@ class Planning:
             trials = try_checks(untried, self.workspace, self.settings, self.keeper, interrupt)
             self._trials |= {trial.command: trial for trial in trials}
             tried = [self._trials[command] for command in allowed]
-        remember_red(self.workspace / ".ralph", (one.command for one in tried if one.state == "red"))
+        remember_red(self.workspace / ".ralph", (trial.command for trial in tried if trial.state == "red"))
         proven = seen_red(self.workspace / ".ralph")
         if tried:
             self.dialog.say("The checks today:")
-        for one in tried:
-            unproven = "never seen red: unproven" if one.state == "green" and one.command not in proven else ""
-            output = "" if one.state == "green" else one_line(clean(one.output), 100)
-            why = ": ".join(filter(None, (one.ending, output)))
+        for trial in tried:
+            unproven = "never seen red: unproven" if trial.state == "green" and trial.command not in proven else ""
+            output = "" if trial.state == "green" else one_line(clean(trial.output), 100)
+            why = ": ".join(filter(None, (trial.ending, output)))
             more = f"  ({unproven or why})" if unproven or why else ""
-            self.dialog.say(f"  {one.state:<12}  {clean(one.command)}{more}")
-        if tried and all(one.state == "green" for one in tried):
+            self.dialog.say(f"  {trial.state:<12}  {clean(trial.command)}{more}")
+        if tried and all(trial.state == "green" for trial in tried):
             self.dialog.say("Every check is green already, so they would prove nothing about this plan.")
         self.dialog.say("")
 
     def _say_problems(self, plan: Plan) -> bool:
         """Show the problems of a plan; return whether there are any."""
-        problems = [*plan.problems(), *(f"answer and tick: {one_line(one)}" for one in plan.questions())]
+        problems = [*plan.problems(), *(f"answer and tick: {one_line(question)}" for question in plan.questions())]
         for problem in problems:
             self.dialog.say(f"! {problem}")
         return bool(problems)

@@ -47,7 +47,7 @@ def readable(difference: str) -> str:
 def play(
     request: RunRequest,
     keeper: Keeper,
-    shown: Shown,
+    display: Shown,
     *,
     place: Place | None = None,
     story: StoredRun | None = None,
@@ -62,12 +62,12 @@ def play(
     settings = request.settings
     screen = make_screen(
         sys.stderr,
-        quiet=shown.quiet,
-        verbose=shown.verbose,
+        quiet=display.quiet,
+        verbose=display.verbose,
         agent_output=settings.stream_agent_output,
         color=None if settings.color else False,
         emoji=None if settings.emoji else False,
-        live=not (shown.json and os.isatty(1)),
+        live=not (display.json and os.isatty(1)),
         timestamps=settings.timestamps,
         output_lines=settings.max_output_lines,
         output_chars=settings.max_output_chars,
@@ -76,7 +76,7 @@ def play(
     with closing(screen), Interrupt(lambda: screen.announce(ANNOUNCEMENT)) as interrupt:
         clock = make_clock(request, story)
         deadline = Deadline(interrupt, run_id, request.settings.grace, clock.time_left)
-        sinks = [Ndjson(lambda: interrupt.must_end() or deadline.is_over())] if shown.json else []
+        sinks = [Ndjson(lambda: interrupt.must_end() or deadline.is_over())] if display.json else []
         with report_refusal(run_id, sinks, interrupt, is_resumed=story is not None):
             plan = prepare(
                 request,

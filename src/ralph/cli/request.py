@@ -297,8 +297,8 @@ def explain(request: RunRequest, sources: Sequence[Path], out: TextIO) -> int:
     policy = make_policy(settings, workers(chosen), request.one_shot, green_is_enough=request.green_is_enough)
     compose = make_composer(settings, policy, request.goal, diff=str, tells_claim=request.tells_claim)
     prompt, first = compose(Run(id="dry-run", goal=goal), ()), chosen[0]
-    given = {"prompt": prompt, "prompt_file": "PROMPT_FILE", "yolo": settings.yolo}
-    turn = replace(first.request(), **given, sandboxed=settings.sandbox.enabled)
+    changes = {"prompt": prompt, "prompt_file": "PROMPT_FILE", "yolo": settings.yolo}
+    turn = replace(first.request(), **changes, sandboxed=settings.sandbox.enabled)
     rows = [
         ("settings", ", ".join(map(str, sources)) or "defaults"),
         ("workspace", request.workspace),

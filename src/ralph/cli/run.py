@@ -46,14 +46,14 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         parsed = parse_request(command, values, words)
         request = _complete(command, parsed)
         request.goal()  # report an unreadable goal before anything is created
-        shown, sources = Shown.parse(values), parsed.loaded.sources
+        display, sources = Shown.parse(values), parsed.loaded.sources
         if values.get("dry_run"):
-            return explain(request, sources, sys.stderr if shown.json else sys.stdout)
-        notices = verbose_notices(request, sources) if shown.verbose else []
+            return explain(request, sources, sys.stderr if display.json else sys.stdout)
+        notices = verbose_notices(request, sources) if display.verbose else []
         if request.goal_text and request.goal_file:
             text = f"{request.goal_file} is sent instead of the goal, which is only the title of this run"
             notices.append(Notice(text, "info"))
-        _, stop = play(request, keeper, shown, notices=notices)
+        _, stop = play(request, keeper, display, notices=notices)
         return stop.outcome.exit_code
 
 
@@ -105,19 +105,19 @@ def _refuse_options_without_effect(parsed: Parsed) -> None:
 
 def _offer_detected_checks(workspace: Path) -> list[str]:
     """Offer the project's own checks on a terminal; elsewhere raise a UserError that names them."""
-    found = installed_checks(workspace)
-    if not found:
+    commands = installed_checks(workspace)
+    if not commands:
         raise UserError(
             "no checks given, and none found in this project",
             'name what must pass: --check "CMD"; without anything that verifies the work: ralph run "GOAL"',
         )
-    words = " ".join(f'--check "{one}"' for one in found)
+    words = " ".join(f'--check "{text}"' for text in commands)
     if not is_terminal(sys.stdin, sys.stderr):
         raise UserError("no checks given", f"this project has some: {words}")
-    print(f"No check was given. This project has: {listed(found)}", file=sys.stderr)
+    print(f"No check was given. This project has: {listed(commands)}", file=sys.stderr)
     if not confirm("Use these checks?", default=True):
         raise UserError("no checks given", f"name yours: {words}")
-    return found
+    return commands
 
 
 def verbose_notices(request: RunRequest, sources: Sequence[Path]) -> list[Notice]:

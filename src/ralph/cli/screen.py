@@ -26,20 +26,20 @@ def has_usable_terminal() -> bool:
     return is_terminal(sys.stdin, sys.stdout, sys.stderr) and os.environ.get("TERM", "") not in ("", "dumb")
 
 
-def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
+def open_screen(place: Path, options: Mapping[str, Any] | None = None) -> int:
     """Open the TUI and return when the user leaves. `given` are options for every run that is started there."""
     with needs_extra("the TUI", "tui"):
         from ralph.tui.app import RalphApp
         from ralph.tui.draw import tui_style
         from ralph.tui.tui_state import TuiState
 
-    state = TuiState(place.resolve(), given)
+    state = TuiState(place.resolve(), options)
     app = RalphApp(state, tui_style(sys.stdout))
     try:
-        kept = app.run() or []
+        running = app.run() or []
     finally:
         state.close()
-    for name in map(nickname, kept):
+    for name in map(nickname, running):
         how = f"run {name} continues: `ralph logs -f {name}` follows it, `ralph stop {name}` stops it"
         print(how if name else "a run continues: `ralph ps` lists it", file=sys.stderr)
     return 3 if app.return_code else 0

@@ -86,7 +86,7 @@ def stop(values: Values, words: list[str]) -> int:
     run = one_run(values, words, control.why_not_running)
     gently = "stops after the current step; `ralph stop` again stops it now"
     print(f"run {run.id} {'stops now' if control.stop(run, bool(values.get('now'))) else gently}")
-    while values.get("wait") and (seen := run_at(run.place)) and seen.is_alive:
+    while values.get("wait") and (current := run_at(run.place)) and current.is_alive:
         time.sleep(POLL_INTERVAL)
     return 0
 
@@ -145,47 +145,47 @@ def resume(values: Values, words: list[str]) -> int:
 
     Iteration numbers continue, nothing that was recorded as done is repeated, and a run that waited for a usage limit
     waits for the rest of it."""
-    found = one_run(values, words, control.why_not_resume)
-    if found.is_alive:
+    ended = one_run(values, words, control.why_not_resume)
+    if ended.is_alive:
         # The end of a pause: the process that plays the run continues.
         if any(option.name in values for option in CHANGES):
-            raise UserError(f"run {found.id} is running: its limits are fixed", "stop it first: ralph stop")
-        print(f"run {found.id} continues" + (" without an answer" if control.unpause(found) else ""))
+            raise UserError(f"run {ended.id} is running: its limits are fixed", "stop it first: ralph stop")
+        print(f"run {ended.id} continues" + (" without an answer" if control.unpause(ended) else ""))
         return 0
-    mailbox = Mailbox(found.place)
+    mailbox = Mailbox(ended.place)
     mailbox.unpause()
     mailbox.sign_stop()
-    shown = Shown.parse(values)
-    return found.by_kind(partial(_resume_run, found, shown, values), partial(resume_backlog, found, shown))()
+    display = Shown.parse(values)
+    return ended.by_kind(partial(_resume_run, ended, display, values), partial(resume_backlog, ended, display))()
 
 
-def _resume_run(found: Listed, shown: Shown, values: Values) -> int:
-    story = load_run(found.folder.journal)
-    request = requests.read(found.id)
+def _resume_run(ended: Listed, display: Shown, values: Values) -> int:
+    story = load_run(ended.folder.journal)
+    request = requests.read(ended.id)
     notices = refuse_redacted(request)
-    request, place = relocate(request, found.folder.path), None
+    request, place = relocate(request, ended.folder.path), None
     if request.task:
         # A task starts again: its markers are removed, and its attempts are counted from one.
         request = with_limits(request, StoredRun(run=Run(id="")), values)
         place = supervise_task(request, reopens=True)
     else:
-        refuse_unresumable(story, has_notes=bool(Mailbox(found.place).read().notes))
+        refuse_unresumable(story, has_notes=bool(Mailbox(ended.place).read().notes))
         request = with_limits(request, story, values)
     with Keeper.start() as keeper:
-        _, stop = play(request, keeper, shown, place=place, story=None if place else story, notices=notices)
+        _, stop = play(request, keeper, display, place=place, story=None if place else story, notices=notices)
         return stop.outcome.exit_code
 
 
 def relocate(request: RunRequest, folder: Path) -> RunRequest:
     """Return the request with the folder where the run was found: its workspace or task may have been moved."""
-    known, found = Path(request.task or request.workspace), folder.parents[2]
-    kept = known / ".ralph" / "runs" / folder.name
-    if folder.parents[1].name != ".ralph" or (kept.exists() and kept.samefile(folder)):
+    recorded, actual = Path(request.task or request.workspace), folder.parents[2]
+    old_folder = recorded / ".ralph" / "runs" / folder.name
+    if folder.parents[1].name != ".ralph" or (old_folder.exists() and old_folder.samefile(folder)):
         return request
     goal = Path(request.goal_file)
-    if request.goal_file and goal.is_relative_to(known):
-        request = replace(request, goal_file=str(found / goal.relative_to(known)))
-    return replace(request, task=str(found)) if request.task else replace(request, workspace=str(found))
+    if request.goal_file and goal.is_relative_to(recorded):
+        request = replace(request, goal_file=str(actual / goal.relative_to(recorded)))
+    return replace(request, task=str(actual)) if request.task else replace(request, workspace=str(actual))
 
 
 def refuse_unresumable(story: StoredRun, has_notes: bool) -> None:
@@ -193,9 +193,9 @@ def refuse_unresumable(story: StoredRun, has_notes: bool) -> None:
     if story.is_done and not has_notes:
         raise UserError(f"run {story.run.id} is done", "start a new one with `ralph run`")
     if story.missing or story.started is None:
-        lost = f"iteration {story.missing}" if story.missing else "its start"
+        gap = f"iteration {story.missing}" if story.missing else "its start"
         raise UserError(
-            f"the journal of run {story.run.id} is damaged: {lost} cannot be read",
+            f"the journal of run {story.run.id} is damaged: {gap} cannot be read",
             "start a new run: the work is in the workspace, and in refs/ralph/ of its repository",
         )
 

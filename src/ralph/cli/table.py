@@ -140,8 +140,8 @@ class CommandGroup(click.Group):
 def command_group(name: str, text: str, *commands: CliCommand) -> click.Group:
     """Return a command with subcommands."""
     group = CommandGroup(name, help=text, context_settings=CONTEXT, no_args_is_help=False)
-    for one in commands:
-        group.add_command(one)
+    for member in commands:
+        group.add_command(member)
     return group
 
 
@@ -239,8 +239,8 @@ MODULES = {
 def find(name: str) -> click.Command:
     """Import the module of a command, and return the command."""
     module = import_module(f"ralph.cli.{MODULES.get(name, name)}")
-    found: click.Command = getattr(module, name)
-    return found
+    cli_command: click.Command = getattr(module, name)
+    return cli_command
 
 
 def folder_of(values: Values) -> Path:
@@ -278,5 +278,5 @@ def confirm(question: str, default: bool = False) -> bool:
 
 def print_objects(objects: Iterable[object]) -> int:
     """Print one JSON object per line."""
-    sys.stdout.buffer.write(escaped(b"".join(encode(one) + b"\n" for one in objects)))
+    sys.stdout.buffer.write(escaped(b"".join(encode(item) + b"\n" for item in objects)))
     return 0

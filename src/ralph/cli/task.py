@@ -38,15 +38,15 @@ def task(values: dict[str, Any], words: list[str]) -> int:
     The task lives in ROOT/PROJECT/TASK; the agent finds it in $TASK_FOLDER. Without a prompt, TASK.md is read."""
     with Keeper.start() as keeper:
         folder = task_named(values)
-        parsed, shown = parse_request("task", values, words), Shown.parse(values)
+        parsed, display = parse_request("task", values, words), Shown.parse(values)
         request, sources = replace(parsed.request, task=str(folder.path)), parsed.loaded.sources
         has_goal = bool(request.goal_text or request.goal_file)
         request = request if has_goal else replace(request, goal_file=str(folder.prompt))
         if values.get("dry_run"):
             return explain(request, sources, sys.stdout)
         folder.save_prompt(request.goal() if has_goal else None)
-        notices = verbose_notices(request, sources) if shown.verbose else ()
-        _, stop = play(request, keeper, shown, place=supervise_task(request), notices=notices)
+        notices = verbose_notices(request, sources) if display.verbose else ()
+        _, stop = play(request, keeper, display, place=supervise_task(request), notices=notices)
         return stop.outcome.exit_code
 
 
@@ -92,9 +92,11 @@ def _play_job(values: dict[str, Any], words: list[str], keeper: Keeper, folder: 
     )
     request = replace(request, settings=settings, one_shot=True, task=str(folder.path))
     request.goal()
-    shown, child = Shown.parse({**values, "quiet": not values.get("verbose")}), ChildRun(request, folder, info)
-    run, stop = play(request, keeper, shown, place=child.place, ticks=[child.watch_supervisor], answers=not shown.json)
-    if run.last and not shown.json and (text := run.last.turn.text).strip():
+    display, child = Shown.parse({**values, "quiet": not values.get("verbose")}), ChildRun(request, folder, info)
+    run, stop = play(
+        request, keeper, display, place=child.place, ticks=[child.watch_supervisor], answers=not display.json
+    )
+    if run.last and not display.json and (text := run.last.turn.text).strip():
         print(text.rstrip("\n"))
     return stop.outcome.exit_code
 

@@ -43,8 +43,8 @@ def ps(values: Values, words: list[str]) -> int:
         print("no runs on this machine yet", file=sys.stderr)
     else:
         print("no run is running; `ralph ps -a` lists all", file=sys.stderr)
-    for one in find_orphans():
-        print(clean(f"run {one.run} was killed; still running: {one}; `ralph clean` kills it"))
+    for orphan in find_orphans():
+        print(clean(f"run {orphan.run} was killed; still running: {orphan}; `ralph clean` kills it"))
     return 0
 
 

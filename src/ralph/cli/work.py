@@ -227,13 +227,13 @@ async def _act_on_shared(action: str, values: dict[str, Any], name: str, note: s
             print(clean(await log.steer(opened, action, name, key, note)))
             return
         work, state, workers = await log.load_shared_backlog(opened, name)
-    made = rows(state.board, {})
+    job_rows = rows(state.board, {})
     if values.get("json"):
-        print_objects([*made, *({"worker": one.name, **to_builtins(one)} for one in workers)])
+        print_objects([*job_rows, *({"worker": peer.name, **to_builtins(peer)} for peer in workers)])
         return
     print(
         f"work {one_line(work.name)}: {backlog_sentence(state.finished, work.target) if state.finished else 'running'}"
     )
-    print_tasks(state.board, made)
+    print_tasks(state.board, job_rows)
     for worker in workers:
         print(clean(log.describe_worker(worker, state.board)))

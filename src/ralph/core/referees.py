@@ -84,7 +84,7 @@ def review_gate(run: Run) -> Opinions:
             yield Note(f"A review{_by(review.agent)} refused your claim: {review.changes}", "reviews")
         elif review.is_interrupted:
             yield Note("The review of your claim was interrupted. If the work is done, claim again.", "reviews")
-    refusals = sum(any(review.changes for review in one.reviews) for one in run.recent)
+    refusals = sum(any(review.changes for review in past.reviews) for past in run.recent)
     if refusals >= MAX_REFUSALS and run.last and any(review.changes for review in run.last.reviews):
         yield Stop(Outcome.BLOCKED, f"the review refused {plural(refusals, 'claim')}: a person should look")
 
@@ -138,8 +138,10 @@ def passed_exams(
     if failed.shows:  # it is among the checks, whose gate says why
         return
     # A claim whose marker doesn't end the answer is not counted: perhaps it was not meant as one.
-    failures = [one for one in run.recent if any(not exam.passed and not exam.shows for exam in one.exams)]
-    past = (replace(run, iterations=run.iterations[: one.number], retries=()) for one in failures)
+    failures = [
+        iteration for iteration in run.recent if any(not exam.passed and not exam.shows for exam in iteration.exams)
+    ]
+    past = (replace(run, iterations=run.iterations[: iteration.number], retries=()) for iteration in failures)
     refused = sum(_uses_try(then, claims, reading) for then in past) + len(_refused_by_tests(run))
     count = f" (refusal {refused} of {tries})" if _uses_try(run, claims, reading) else ""
     opening = "The checks pass, but the hidden exam does not" if last.checks else "The hidden exam does not pass"
@@ -165,7 +167,7 @@ def refuses_claim(finding: ChangeFinding, run: Run, tests: TestsRule) -> bool:
 
 
 def _refused_by_tests(run: Run) -> list[ComparedTests]:
-    return [one.compared for one in run.recent if one.compared and one.compared.refused]
+    return [iteration.compared for iteration in run.recent if iteration.compared and iteration.compared.refused]
 
 
 @configured
@@ -182,7 +184,7 @@ def unweakened_tests(run: Run, tries: int) -> Opinions:
     if finding.kind == "weakened":
         yield Note(WEAKENED.format(sentence=finding.text[:1].upper() + finding.text[1:]), about="tests")
         return
-    by_exams = sum(any(not exam.passed and not exam.shows for exam in one.exams) for one in run.recent)
+    by_exams = sum(any(not exam.passed and not exam.shows for exam in iteration.exams) for iteration in run.recent)
     refused = len(_refused_by_tests(run)) + by_exams
     test = listed(finding.tests, 3)
     yield Note(FORBIDDEN_CHANGE.format(test=test, count=f" (refusal {refused} of {tries})"), about="tests")

@@ -179,24 +179,24 @@ def install(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -
 
 def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> list[tuple[Path, str]]:
     """Remove ralph's entries and commands, with those that a project shares; return each file and what was done."""
-    done = []
-    for one in (scope, "shared") if scope == "project" and host.local else (scope,):
-        path, commands = host.settings_file(one, workspace, env), host.command_files(one, workspace, env)
+    changes = []
+    for place in (scope, "shared") if scope == "project" and host.local else (scope,):
+        path, commands = host.settings_file(place, workspace, env), host.command_files(place, workspace, env)
         if (data := _read(path)) is not None and MARK.encode() in data:
             if rest := without_hooks(_decode(path, data), host):
                 _write(path, _encode(rest, data))
-                done.append((path, "ralph's entries removed"))
+                changes.append((path, "ralph's entries removed"))
             else:
                 path.unlink()
-                done.append((path, "removed"))
+                changes.append((path, "removed"))
         for command in commands:
             if OUR_TEXT in (_read(command) or b""):
                 command.unlink()
-                done.append((command, "removed"))
-        top = host.folder(one, workspace, env) if one == "user" else workspace
-        for path, _ in done:
+                changes.append((command, "removed"))
+        top = host.folder(place, workspace, env) if place == "user" else workspace
+        for path, _ in changes:
             _remove_empty_folders(path.parent, top)
-    return done
+    return changes
 
 
 def has_hooks(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> bool:
@@ -228,13 +228,13 @@ def _decode(path: Path, data: bytes | None) -> Json:
     if data is None or not data.strip():
         return {}
     try:
-        found = json.loads(data)
+        document = json.loads(data)
     except UNREADABLE as error:
         hint = "fix it, or remove its comments; it was not changed"
         raise UserError(f"{path} is not plain JSON: {error}", hint) from None
-    if not isinstance(found, dict) or not isinstance(found.get("hooks") or {}, dict):
+    if not isinstance(document, dict) or not isinstance(document.get("hooks") or {}, dict):
         raise UserError(f"{path} does not look like settings", "fix it; it was not changed")
-    return found
+    return document
 
 
 def _encode(settings: Json, like: bytes | None) -> bytes:
@@ -264,7 +264,7 @@ def without_hooks(settings: Json, host: Host) -> Json:
     """Return the settings without ralph's entries."""
     if not _is_ours(settings):
         return settings
-    hooks = {event: left for event, entries in (settings.get("hooks") or {}).items() if (left := _others(entries))}
+    hooks = {event: others for event, entries in (settings.get("hooks") or {}).items() if (others := _others(entries))}
     env = {name: value for name, value in (settings.get("env") or {}).items() if host.env.get(name) != value}
     rest = {**settings, "hooks": hooks, "env": env}
     return {name: value for name, value in rest.items() if value or name not in ("hooks", "env")}
@@ -274,13 +274,13 @@ def _others(entries: Any) -> Any:
     """Return the entries without ralph's hooks; an entry that also has other hooks keeps those."""
     if not isinstance(entries, list):
         return entries
-    left = []
+    others = []
     for entry in entries:
         if not _is_ours(entry):
-            left.append(entry)
+            others.append(entry)
         elif isinstance(entry, dict) and (inner := _others(entry.get("hooks", []))):
-            left.append({**entry, "hooks": inner})
-    return left
+            others.append({**entry, "hooks": inner})
+    return others
 
 
 def _is_ours(value: Any) -> bool:

@@ -105,9 +105,9 @@ def find(session: str, places: Iterable[str]) -> str | None:
         return None
     for place in places:
         folder = Path(os.path.abspath(place))
-        for one in (folder, *folder.parents):
-            if exists(str(one), session):
-                return str(one)
+        for parent in (folder, *folder.parents):
+            if exists(str(parent), session):
+                return str(parent)
     return None
 
 

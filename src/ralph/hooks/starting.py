@@ -51,10 +51,10 @@ def command_in(prompt: str) -> tuple[str, str] | None:
     hosts put the text of the command's file in front of the text that the user typed."""
     for _, _, text in COMMANDS.values():
         prompt = prompt.removeprefix(text)
-    found = _COMMAND.match(prompt)
-    if found is None:
+    match = _COMMAND.match(prompt)
+    if match is None:
         return None
-    slash, name, rest = found[1], found[2], prompt[found.end() :]
+    slash, name, rest = match[1], match[2], prompt[match.end() :]
     # Without the slash the prompt may be a sentence about the command.
     is_sentence = rest.strip() if name == "cancel-ralph" else not rest.startswith((*QUOTES, "--"))
     return None if is_sentence and not slash else (name, rest)
@@ -236,7 +236,7 @@ def transcript_of(session: str, agent: str, env: Mapping[str, str]) -> str:
         return ""
     for host in HOSTS.values():
         if agent in ("", host.name):
-            found = next(host.user_folder(env).glob(host.transcripts.format(session=session)), None)
-            if found:
-                return str(found)
+            path = next(host.user_folder(env).glob(host.transcripts.format(session=session)), None)
+            if path:
+                return str(path)
     return ""

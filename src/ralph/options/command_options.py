@@ -288,7 +288,7 @@ def words_of(values: Mapping[str, Any], options: Sequence[Option] = RUN) -> list
         if option.kind == "flag":
             words += [name] if value else []
         else:
-            words += [f"{name}={one}" for one in (value if isinstance(value, list) else [value])]
+            words += [f"{name}={item}" for item in (value if isinstance(value, list) else [value])]
     return words
 
 
@@ -330,10 +330,10 @@ def _split(text: str) -> list[str]:
 def _split_quoted_task(text: str) -> tuple[str, str] | None:
     """Return the task inside one pair of quotes, and the options after it; None if the quotes are part of the task."""
     close = QUOTES.get(text[:1])
-    found = re.compile(rf"(?<!\\){re.escape(close)}").search(text, 1) if close else None
-    if close is None or found is None:
+    match = re.compile(rf"(?<!\\){re.escape(close)}").search(text, 1) if close else None
+    if close is None or match is None:
         return None
-    task, tail = text[1 : found.start()], text[found.end() :].strip()
+    task, tail = text[1 : match.start()], text[match.end() :].strip()
     return (task.replace(f"\\{close}", close), tail) if not tail or tail.startswith("--") else None
 
 

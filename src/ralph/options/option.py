@@ -147,9 +147,9 @@ class OptionCommand(click.Command):
         end = args.index("--") if "--" in args else len(args)
         args = [f"{arg}=" if arg in bare else arg for arg in args[:end]] + args[end:]
         try:
-            given = self.make_parser(ctx).parse_args([*args])[2]
+            order = self.make_parser(ctx).parse_args([*args])[2]
             for option in self.options:
-                if option.name in GOAL_OPTIONS and given.count(option) > 1 and not ctx.resilient_parsing:
+                if option.name in GOAL_OPTIONS and order.count(option) > 1 and not ctx.resilient_parsing:
                     raise click.UsageError(f"two goals: {option.names[-1]} is given more than once")
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -161,8 +161,8 @@ def option_values(ctx: click.Context) -> tuple[Values, list[str]]:
     """Return the options that were given, by name, and the other words."""
     params = dict(ctx.params)
     words = params.pop("words")
-    given = {name: value for name, value in params.items() if value is not None and value is not False and value != ()}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}, list(words)
+    values = {name: value for name, value in params.items() if value is not None and value is not False and value != ()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}, list(words)
 
 
 def _field(key: str) -> tuple[Any, Any]:

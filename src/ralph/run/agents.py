@@ -127,7 +127,7 @@ def _for_other_purposes(
     """Yield the agents that review or write messages, if they are not the run's agent."""
     asked = [("message", settings.scm.agent if settings.scm else "", "")]  # purpose, and its agent in the settings
     if reviews := settings.reviews:
-        asked += [(f"review-{one.name}", one.agent or reviews.agent, one.model) for one in reviews.asked]
+        asked += [(f"review-{review.name}", review.agent or reviews.agent, review.model) for review in reviews.asked]
     wanted: dict[tuple[str, str], list[str]] = {}
     for purpose, agent, model in asked:
         wanted.setdefault((agent, model), []).append(purpose)
@@ -161,8 +161,8 @@ def _require_program(choice: Choice, env: Mapping[str, str], cwd: str, option: s
         hint = error.hint
         if "/" not in name and install:
             hint = f"install it: {install}; or is its folder not on PATH?"
-        elif "/" not in name and (meant := get_close_matches(name, known_names(), 1)):
-            hint = f"did you mean {'' if choice.purposes else f'{option} '}{meant[0]}?"
+        elif "/" not in name and (near := get_close_matches(name, known_names(), 1)):
+            hint = f"did you mean {'' if choice.purposes else f'{option} '}{near[0]}?"
         raise ProgramMissing(whom + error.message, hint) from None
 
 
@@ -225,7 +225,7 @@ class CliAgent:
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
         context, choice = self._context, self._choice_for(purpose, run)
-        has_worked = any(one.turn.agent == choice.name and not one.turn.failure for one in run.iterations)
+        has_worked = any(past.turn.agent == choice.name and not past.turn.failure for past in run.iterations)
         continues = context.settings.session == "continue" and not choice.purposes
         session = run.session_of(choice.name) if continues else None
         if continues and session is None and has_worked and choice.module.RESUMES:
@@ -273,9 +273,9 @@ class _Invocation(Struct, frozen=True, kw_only=True):
         invocation = self.choice.module.invocation(request)
         # The agent gets the prompt verbatim; the copy on disk is redacted.
         data = prompt.encode("utf-8", "surrogateescape")
-        kept = self.context.redact(data)
-        is_read = kept != data and invocation.stdin != "prompt"
-        write(path, data if is_read else kept)
+        redacted = self.context.redact(data)
+        is_read = redacted != data and invocation.stdin != "prompt"
+        write(path, data if is_read else redacted)
         try:
             return self._invoke(request, invocation, data)
         except CannotStart as error:
@@ -283,7 +283,7 @@ class _Invocation(Struct, frozen=True, kw_only=True):
             return Turn(text="", exit_code=None, failure=failure, ended_at=time.time())
         finally:
             if is_read:
-                write(path, kept)
+                write(path, redacted)
 
     def _request(self, prompt: str) -> TurnRequest:
         settings, spent = self.context.settings, self.run.usage.cost_usd or 0.0
@@ -291,7 +291,7 @@ class _Invocation(Struct, frozen=True, kw_only=True):
         # Only the structured stream says what an agent costs and does.
         measured = settings.max_cost or settings.max_tokens or settings.min_tool_calls or settings.session == "continue"
         usage_before = Usage()
-        for turn in (*(one.turn for one in self.run.iterations), *self.run.retries):
+        for turn in (*(past.turn for past in self.run.iterations), *self.run.retries):
             if self.session and turn.session == self.session:
                 usage_before = usage_before.plus(turn.usage)
         return replace(
@@ -332,8 +332,8 @@ class _Invocation(Struct, frozen=True, kw_only=True):
             context.tell(events.AgentStarted(self.choice.name, words, pid, self.purpose))
 
         stdin = prompt if invocation.stdin == "prompt" else b""
-        shown = context.child_env(self.run.number, self.choice.hidden)
-        env = {**shown, **self.folder.env, "RALPH_PROMPT_FILE": self.folder.prompt, **invocation.env}
+        visible = context.child_env(self.run.number, self.choice.hidden)
+        env = {**visible, **self.folder.env, "RALPH_PROMPT_FILE": self.folder.prompt, **invocation.env}
         command = Command(argv=tuple(invocation.argv), cwd=str(context.root), env=env, stdin=stdin)
         with context.log(self.folder.stdout) as out, context.log(self.folder.stderr) as err:
             process = context.process(

@@ -53,15 +53,15 @@ def make_followups(
 ) -> list[Followup]:
     """Return what to do after each iteration. `finished` are the SCM tasks of iterations that are already done;
     `settle`, if given, decides what is committed to the branch of the run's worktree."""
-    made: list[Followup] = [partial(write_progress, context)]  # first: it must be there even if the rest fails
+    followups: list[Followup] = [partial(write_progress, context)]  # first: it must be there even if the rest fails
     chosen = context.settings.scm
     if chosen is not None and chosen.tasks:
         commits = Commits(chosen, agent, context, trees=trees, workspace=workspace, finished=finished)
         commits.begin()
-        made.append(commits.make)
+        followups.append(commits.make)
     if trees.worktree is not None:
-        made.append(settle or commit_to_branch(trees.worktree, context))
-    return made
+        followups.append(settle or commit_to_branch(trees.worktree, context))
+    return followups
 
 
 def progress_file(context: Context) -> Path:
@@ -79,7 +79,7 @@ def clear_progress(context: Context) -> None:
 
 def write_progress(context: Context, run: Run, iteration: Iteration) -> None:
     """Write the section of each iteration."""
-    text = "\n".join(section(one) for one in run.iterations)
+    text = "\n".join(section(past) for past in run.iterations)
     context.restore_home()
     write(progress_file(context), context.redact(text.encode("utf-8", "replace")))
 
@@ -110,8 +110,8 @@ class Commits:
             return
         if before := self._trees.changed_before():
             names = listed([display_path(path) for path in before], 5)
-            said = "changed before the run, and kept out of its commits unless the run changes it as well"
-            self._context.tell(events.Notice(f"{said}: {names} (--commit=all takes all)"))
+            reason = "changed before the run, and kept out of its commits unless the run changes it as well"
+            self._context.tell(events.Notice(f"{reason}: {names} (--commit=all takes all)"))
 
     def make(self, run: Run, iteration: Iteration) -> Usage | None:
         context = self._context
@@ -142,11 +142,11 @@ class Commits:
             only=only,
             nested=self._trees.new_nested,
         )
-        for done in scm.run_tasks(self._settings.command, tasks, run_one):
-            if done.task == "commit":
-                refused = not done.ok and not done.was_stopped and scm.has_commit_hook(self._trees.git)
-                self._workspace.hook_output = done.detail if refused else ""
-            context.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
+        for result in scm.run_tasks(self._settings.command, tasks, run_one):
+            if result.task == "commit":
+                refused = not result.ok and not result.was_stopped and scm.has_commit_hook(self._trees.git)
+                self._workspace.hook_output = result.detail if refused else ""
+            context.tell(events.ScmFinished(iteration.number, result.task, result.ok, result.detail))
         return usage
 
     def _has_changes(self) -> bool:
@@ -252,7 +252,7 @@ def make_runner(context: Context, config_watch: GitConfigWatch | None = None) ->
         ended = output.exit
         if ended.ended_by:
             return CommandResult(scm.STOPPED, f"{words[0]} was ended: {ended.ended_by}")
-        said = output.tail if output.tail.startswith(output.head) else f"{output.head}\n{output.tail}"
-        return CommandResult(ended.code if ended.code is not None else 1, clean(said))
+        text = output.tail if output.tail.startswith(output.head) else f"{output.head}\n{output.tail}"
+        return CommandResult(ended.code if ended.code is not None else 1, clean(text))
 
     return run

@@ -48,7 +48,7 @@ def make_parts(
     workspace.begin()
     exams = ExamReferee(context, trees) if settings.exams else None
     reviews = settings.reviews.asked if settings.reviews else ()
-    reviewers = [partial(review_claim, one, goal=request.goal, context=context, trees=trees) for one in reviews]
+    reviewers = [partial(review_claim, review, goal=request.goal, context=context, trees=trees) for review in reviews]
     settle = tuning.settle if tuning else None
     followups = make_followups(agent, context, trees=trees, workspace=workspace, finished=finished, settle=settle)
     if settings.max_cost or settings.max_tokens:
@@ -90,9 +90,9 @@ def _make_wait(context: Context, mailbox: Mailbox) -> Callable[[Wait, Run], None
 
     def sleep(seconds: float) -> bool:
         """Sleep; return True if the run has to end: it is interrupted, or out of time."""
-        left = context.clock.time_left()
+        seconds_left = context.clock.time_left()
         # If no time is left, the run is done and only waits for its children.
-        return context.wait(min(seconds, left or seconds)) or seconds >= left
+        return context.wait(min(seconds, seconds_left or seconds)) or seconds >= seconds_left
 
     def is_paused(mail: Mail) -> bool:
         return mail.is_paused or (awaits_answers and bool(mail.questions))
@@ -120,13 +120,13 @@ def _make_wait(context: Context, mailbox: Mailbox) -> Callable[[Wait, Run], None
 
 def warn_if_unmeasured(settings: Settings, tell: Tell) -> Callable[[Run, Iteration], None]:
     """Return a followup that warns about each agent that doesn't report what the budget limits."""
-    seen: set[str] = set()
+    warned: set[str] = set()
 
     def warn(run: Run, iteration: Iteration) -> None:
         turn, usage = iteration.turn, iteration.turn.usage
-        if turn.agent in seen or turn.failure:
+        if turn.agent in warned or turn.failure:
             return
-        seen.add(turn.agent)
+        warned.add(turn.agent)
         name = turn.agent or "the agent"
         if settings.max_cost and usage.cost_usd is None:
             hint = f"{price_hint()}, or use --max-tokens" if usage.tokens else "use --max-time"

@@ -223,7 +223,7 @@ def make_verdict_gates(
     if settings.tests_rule:
         gates["the tests as they were"] = unweakened_tests(settings.exam_tries)
     if settings.reviews:
-        reviewers = dict.fromkeys(one.agent or settings.reviews.agent for one in settings.reviews.asked)
+        reviewers = dict.fromkeys(review.agent or settings.reviews.agent for review in settings.reviews.asked)
         by = " and ".join(agent for agent in reviewers if agent)
         gates[f"review by {by}" if by else "review"] = review_gate
     if settings.exams:

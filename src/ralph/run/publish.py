@@ -52,14 +52,16 @@ class PullRequestPublisher:
             return iteration
         commit_to_branch(self._worktree, self._context)(run, iteration)
         request = self._publish(iteration.number, run, None)
-        checks, found = [*iteration.checks], self._wait_for_checks(request)
-        if isinstance(found, str):
-            checks.append(Check(name=HOST_CHECKS, passed=False, exit_code=1, tail=found, head=found))
-            found = []
-        for one in found:
-            check = Check(name=f"{self._hosted.host}: {one_line(clean(one.name), 100)}", passed=one.state == "green")
+        checks, results = [*iteration.checks], self._wait_for_checks(request)
+        if isinstance(results, str):
+            checks.append(Check(name=HOST_CHECKS, passed=False, exit_code=1, tail=results, head=results))
+            results = []
+        for result in results:
+            check = Check(
+                name=f"{self._hosted.host}: {one_line(clean(result.name), 100)}", passed=result.state == "green"
+            )
             if not check.passed:
-                log = self._context.redact.text(host.load_log(self._hosted, one, ERROR_LIMIT))
+                log = self._context.redact.text(host.load_log(self._hosted, result, ERROR_LIMIT))
                 check = replace(check, exit_code=1, head=log, tail=log)
             self._context.tell(events.CheckStarted(check.name), check_finished(check))
             checks.append(check)
@@ -80,8 +82,8 @@ class PullRequestPublisher:
                 if not now.is_open and not now.is_merged:
                     hint = "reopen it if it is wanted, then `ralph resume`"
                     raise UserError(f"pull request #{now.number} was closed: {now.url}", hint)
-                if now.is_merged or (checks and all(one.state != "pending" for one in checks)):
-                    return [one for one in checks if one.state != "pending"]
+                if now.is_merged or (checks and all(check.state != "pending" for check in checks)):
+                    return [check for check in checks if check.state != "pending"]
                 if not checks and looks >= MAX_EMPTY_LOOKS:
                     context.tell(events.Notice(f"{self._hosted.host} shows no checks for {request.url}", "info"))
                     return []
@@ -139,12 +141,12 @@ class PullRequestPublisher:
         lease = f"--force-with-lease=refs/heads/{branch}:{self._pushed}"  # the agent may have rewritten history
         words = ("git", "push", *((lease,) if self._pushed else ()), self._hosted.remote, f"{tip}:refs/heads/{branch}")
         push = Command(argv=words, env=user_environment(context.deadline), cwd=self._worktree.path)
-        done = make_runner(context, self._trees.config_watch)(push)
-        if done.code:
-            reason = push_refusal(GitResult(done.code, b"", done.output))
+        result = make_runner(context, self._trees.config_watch)(push)
+        if result.code:
+            reason = push_refusal(GitResult(result.code, b"", result.output))
             raise UserError(f"cannot push {branch}: {reason}", "fix it, then `ralph resume`")
         self._pushed = tip
-        links = re.findall(r"(?m)^remote:.*?(https?://\S+)", done.output)
+        links = re.findall(r"(?m)^remote:.*?(https?://\S+)", result.output)
         self._link = one_line(clean(links[0]), 300) if links else ""
 
     def _body(self, run: Run, stop: Stop | None) -> str:

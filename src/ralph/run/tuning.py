@@ -158,12 +158,12 @@ class Tuning:
         if noise == "nearly exact":
             self._read("next", number, "the attempt, to warm up")
         after = self._read("next", number, "the attempt")
-        kept = measuring.decide_once(metric, noise, before, after) == "keep"
-        if kept:  # the metric is noisy if the same version gives another number now
+        keeps = measuring.decide_once(metric, noise, before, after) == "keep"
+        if keeps:  # the metric is noisy if the same version gives another number now
             again = self._read("next", number, "the attempt, once more")
             if abs(metric.gain(after, again)) >= metric.min_gain if noise == "nearly exact" else again != after:
                 return self._decide_by_pairs(run, number, is_new=True)
-        return Comparison(before=before, after=after, gain=metric.gain(before, after), kept=kept)
+        return Comparison(before=before, after=after, gain=metric.gain(before, after), kept=keeps)
 
     def _decide_by_pairs(self, run: Run, number: int, is_new: bool = False) -> Comparison:
         """Measure pairs of the best version and the candidate until they decide. `is_new`: the metric seemed exact
@@ -174,8 +174,8 @@ class Tuning:
         if fitting < SAFE_PAIRS:
             for _ in range(fitting):
                 pairs = self._add_pair(pairs, number)
-            kept = measuring.decide_without_time(pairs.metric, run.start.values, pairs.gain) == "keep"
-            return gains.compare_pairs(pairs, kept, is_certain=False, is_noisy=is_new)
+            keeps = measuring.decide_without_time(pairs.metric, run.start.values, pairs.gain) == "keep"
+            return gains.compare_pairs(pairs, keeps, is_certain=False, is_noisy=is_new)
         while (decision := pairs.decide()) == "more" and len(pairs.values) < fitting:
             pairs = self._add_pair(pairs, number)
         return gains.compare_pairs(pairs, decision == "keep", is_noisy=is_new)

@@ -108,10 +108,10 @@ class LocalWorkspace:
             tell(Notice(f"--protect protects links, but not the files that they lead to: {listed(targets, 5)}; {hint}"))
 
     def look(self, run: Run) -> Snapshot:
-        done, trouble = False, ""
+        is_done, trouble = False, ""
         for path in self._done_files:
-            found, problem = _find_marker(path)
-            done, trouble = done or found, trouble or problem
+            is_there, problem = _find_marker(path)
+            is_done, trouble = is_done or is_there, trouble or problem
         waits, problem = _find_marker(self._wait_file) if self._wait_file else (False, "")
         if self._context.interrupt.level and self._context.tick:
             self._context.tick()  # the mailbox may say who asked for it
@@ -122,7 +122,7 @@ class LocalWorkspace:
             interrupted=f"a stop from {mail.stopped_by}" if reason and mail.stopped_by else reason,
             trouble=trouble or problem,
             wait_requested=_read_marker(self._wait_file) if waits and self._wait_file else "",
-            done_file=done,
+            done_file=is_done,
             tasks=self._tasks.read() if self._tasks else None,
             told=untold(mail, run) if mail.notes else (),
             questions=mail.questions,
@@ -138,9 +138,9 @@ class LocalWorkspace:
             return undone
         touched = self._protected.restore() if self._protected else ()
         if touched and self._protected:
-            kept = f"; its versions are in {self._protected.aside}" if self._protected.aside else ""
+            backup = f"; its versions are in {self._protected.aside}" if self._protected.aside else ""
             text = f"the agent changed protected files, which were restored or removed: {listed(touched)}"
-            self._context.tell(Notice(text + kept))
+            self._context.tell(Notice(text + backup))
         return touched
 
     def check(self, number: int) -> tuple[Check, ...] | None:
@@ -195,8 +195,10 @@ class TasksFile:
             now = self._read()
         except UserError as error:  # the agent broke the file, so the agent has to fix it
             return (Task(f"fix it: {error.message}", False),)
-        gone = [task for task in self._first if not task.done and not any(task.text in one.text for one in now)]
-        return (*now, *(Task(f"{task.text} (it was removed from the list)", False) for task in gone))
+        removed = [
+            task for task in self._first if not task.done and not any(task.text in task_now.text for task_now in now)
+        ]
+        return (*now, *(Task(f"{task.text} (it was removed from the list)", False) for task in removed))
 
     def _read(self) -> tuple[Task, ...]:
         refuse_hidden_link(str(self._path), self._context.settings, str(self._context.root))

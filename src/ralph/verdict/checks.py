@@ -87,8 +87,8 @@ class Checks:
         if output.exit.ended_by == "interrupt":
             return None
         void = CHANGED.format(listed(changed, 5)) if changed else ""
-        made = check_result(context.redact.text(check.command), output, timeout, check.hint)
-        return replace(made, passed=made.passed and not void, action=check.fail_action, log=log_path, void=void)
+        result = check_result(context.redact.text(check.command), output, timeout, check.hint)
+        return replace(result, passed=result.passed and not void, action=check.fail_action, log=log_path, void=void)
 
 
 def check_result(name: str, output: Output, timeout: float | None, hint: str) -> Check:
@@ -126,13 +126,13 @@ def check_finished(check: Check) -> events.CheckFinished:
 def slugs(commands: Sequence[str]) -> list[str]:
     """Return a name for the log of each command: letters and digits, short, and unique."""
     names: dict[str, None] = {}
-    seen: dict[str, int] = {}  # the last number of each name; there may be thousands of similar checks
+    last_numbers: dict[str, int] = {}  # the last number of each name; there may be thousands of similar checks
     for command in commands:
         # `./mvnw clean install -T 2C` is `mvnw_clean_install_T_2C`
         name = re.sub("[^A-Za-z0-9]+", "_", command).strip("_")[:SLUG_LENGTH].rstrip("_") or "check"
         unique = name
         while unique in names:
-            seen[name] = seen.get(name, 0) + 1
-            unique = f"{name}_{seen[name]}"
+            last_numbers[name] = last_numbers.get(name, 0) + 1
+            unique = f"{name}_{last_numbers[name]}"
         names[unique] = None
     return list(names)

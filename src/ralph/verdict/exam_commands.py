@@ -95,10 +95,10 @@ def hidden_paths(settings: Settings, workspace: str) -> tuple[str, ...]:
     needed = (home, os.path.realpath(workspace), *map(os.path.realpath, os.environ.get("PATH", "").split(os.pathsep)))
 
     def is_shared(folder: str) -> bool:
-        return any(is_inside(one, (folder,)) for one in (*needed, *_SHARED_FOLDERS))
+        return any(is_inside(path, (folder,)) for path in (*needed, *_SHARED_FOLDERS))
 
     programs = find_exams(settings, workspace)
-    return tuple(dict.fromkeys(one.script if is_shared(one.folder) else one.folder for one in programs))
+    return tuple(dict.fromkeys(program.script if is_shared(program.folder) else program.folder for program in programs))
 
 
 def _find(program: str, workspace: str) -> str:

@@ -44,8 +44,8 @@ class Exams:
         at this stage are left out.
         """
         logs = [f"{self._folder}/{stage.replace(' ', '-')}-{at}.log" for at in range(1, len(self._exams) + 1)]
-        taken = () if again else {output.log for output in read_exam_outputs(self._folder)}
-        wanted = [(*exam, log) for exam, log in zip(self._exams, logs, strict=True) if log not in taken]
+        stored = () if again else {output.log for output in read_exam_outputs(self._folder)}
+        wanted = [(*exam, log) for exam, log in zip(self._exams, logs, strict=True) if log not in stored]
         results: list[tuple[Exam, Check]] = []
         if not wanted:
             return results
@@ -105,17 +105,17 @@ class Exams:
         """Return the settings for the sandbox of an exam: it can read the exams, has no network, and can write nowhere
         outside its copy."""
         settings, workspace = self._context.settings, self._context.workspace
-        sandbox, shown = settings.sandbox, hidden_paths(settings, workspace)
+        sandbox, hidden = settings.sandbox, hidden_paths(settings, workspace)
 
         def hides_exam(path: str) -> bool:
             (full,) = resolve_paths([path], workspace, os.path.expanduser("~"))
-            return any(is_inside(one, (full,)) for one in shown)
+            return any(is_inside(place, (full,)) for place in hidden)
 
         inside = replace(
             sandbox,
             net="off",
             checks=True,
-            read=(*sandbox.read, *sandbox.write, *shown),
+            read=(*sandbox.read, *sandbox.write, *hidden),
             write=(),
             hide=tuple(path for path in sandbox.hide if not hides_exam(path)),
         )

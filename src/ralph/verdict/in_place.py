@@ -222,7 +222,7 @@ def _starting(
         return _starting_bubblewrap(main, copy, binds, overlays)
     mount, unshare, user = _program("mount"), _program("unshare"), (str(os.getuid()), str(os.getgid()))
     lines: list[tuple[str, ...]] = [
-        (mount, "-t", "overlay", "-o", one.options, "overlay", f"{copy}/{one.path}") for one in overlays
+        (mount, "-t", "overlay", "-o", overlay.options, "overlay", f"{copy}/{overlay.path}") for overlay in overlays
     ]
     for bind in binds:
         options = "bind,ro" if bind.is_read_only else "bind"

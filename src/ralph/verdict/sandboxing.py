@@ -89,8 +89,8 @@ def reachable_hosts(
     if net == "on":
         return None
     named = [] if net == "off" else [parse_host(text) for text in net.split(",")]
-    found = [url for choice in chosen for url in (*agents.hosts(choice.module, env), *_named_urls(choice, env))]
-    return tuple(dict.fromkeys((*named, *map(parse_host, found))))
+    urls = [url for choice in chosen for url in (*agents.hosts(choice.module, env), *_named_urls(choice, env))]
+    return tuple(dict.fromkeys((*named, *map(parse_host, urls))))
 
 
 def validate_sandbox(settings: Settings, workspace: str, env: Mapping[str, str], is_in_process: bool) -> None:

@@ -212,7 +212,7 @@ class GitTrees(Trees):
         changed = changed_files(self.git, self._base.files, now.files)
         self._saved.rewind(0, self._index)
         if now.head == self._base.head:
-            return tuple(one.path for one in changed)
+            return tuple(file.path for file in changed)
         # Check the same branch out again, at the commit where it was.
         branch = self._head.removeprefix("ref:").strip() if self._head.startswith("ref:") else ""
         if branch:
@@ -221,7 +221,7 @@ class GitTrees(Trees):
             self.git.run("update-ref", "--no-deref", branch or "HEAD", commit)
         else:
             self.git.run("update-ref", "--no-deref", "-d", branch)
-        return (*(one.path for one in changed), "HEAD")
+        return (*(file.path for file in changed), "HEAD")
 
     def diff(self, limit: int = DIFF_LIMIT + 1) -> str:
         if self._base == self._now:

@@ -32,19 +32,7 @@ class CheckResult(Struct, kw_only=True):
 
 
 class PastIteration(Struct, kw_only=True):
-    """One iteration.
-
-    - `refused` are the objections to its claim.
-    - `reviews` are reviewers with whether they approved, and why not. `exams` are names with whether they passed.
-    - `files` is None if unknown.
-    - `is_whole`: it finished.
-    - `is_accepted`: the run ended with it as done.
-    - `is_unjudged`: the run was interrupted before it looked for a claim.
-    - `awaits_children`: its claim waits for processes that it started.
-    - `step` is the progress, None if nothing measures it. In a run that optimises a number, `idea` is what the agent
-      tried and `gain` the result instead.
-    - `hand_over`: another agent took over after it.
-    """
+    """One iteration."""
 
     number: int
     began: float
@@ -60,8 +48,11 @@ class PastIteration(Struct, kw_only=True):
     checks: list[CheckResult] = []
     is_checked: bool = True
     refused: list[Refusal] = []
+    """The objections to its claim."""
     reviews: list[tuple[str, bool, str]] = []
+    """Each reviewer with whether they approved, and why not."""
     exams: list[tuple[str, bool]] = []
+    """The name of each exam with whether it passed."""
     restored: list[str] = []
     told: list[str] = []
     denials: tuple[str, ...] = ()
@@ -69,15 +60,24 @@ class PastIteration(Struct, kw_only=True):
     tree: Fingerprint | None = None
     measured: Comparison | None = None
     idea: str = ""
+    """What the agent tried, in a run that optimises a number."""
     gain: str = ""
+    """The result of that attempt."""
     is_kept: bool = False
     files: list[FileChange] | None = None
+    """None if unknown."""
     is_whole: bool = False
+    """It finished."""
     is_accepted: bool = False
+    """The run ended with it as done."""
     is_unjudged: bool = False
+    """The run was interrupted before it looked for a claim."""
     awaits_children: bool = False
+    """Its claim waits for processes that it started."""
     step: ProgressStep | None = None
+    """The progress; None if nothing measures it."""
     hand_over: HandOver | None = None
+    """Another agent took over after it."""
 
     @property
     def is_green(self) -> bool:
@@ -128,37 +128,36 @@ class FactsNow(Struct, frozen=True):
 
 
 class RunHistory(RunSummary, omit_defaults=False, kw_only=True):
-    """The summary of a run with everything that happened in it.
-
-    - `state` is its outcome, or its state while it has none.
-    - `check_names` are the checks it was started with, and `baseline` their results before the first turn.
-    - `red_before` are the checks that failed in an earlier run in this workspace.
-    - `proof` is the result of `--prove` or `ralph prove` for its last state.
-    - `first_numbers` are those of the start, if it optimises a number, and `end_numbers` compare the best version with
-      it.
-    - `stuck` limits the iterations in a row without progress; 0: no limit.
-    - `best` is the number of its best iteration, 0 if nothing measures that.
-    """
+    """The summary of a run with everything that happened in it."""
 
     state: str = "running"
+    """Its outcome, or its state while it has none."""
     ended: float = 0.0
     resumed: int = 0
     base_tree: Fingerprint | None = None
     claims: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
     check_names: list[str] = field(default_factory=list)
+    """The checks it was started with."""
     baseline: list[CheckResult] = field(default_factory=list)
+    """The results of the checks before the first turn."""
     first_numbers: Start | None = None
+    """The measurements at the start, in a run that optimises a number."""
     end_numbers: Comparison | None = None
+    """The best version compared with the start."""
     usage: Usage = Usage()
     iterations: list[PastIteration] = field(default_factory=list)
     questions: list[AskedQuestion] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     proof: Proof | None = None
+    """The result of `--prove` or `ralph prove` for its last state."""
     files: list[FileChange] | None = None
     red_before: list[str] = field(default_factory=list)
+    """The checks that failed in an earlier run in this workspace."""
     stuck: int = 0
+    """The limit of iterations in a row without progress; 0: no limit."""
     best: int = 0
+    """The number of its best iteration; 0 if nothing measures that."""
     now: FactsNow = FactsNow()
 
     @property

@@ -33,45 +33,43 @@ from ralph.verdict.sandboxing import validate_sandbox
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """The place where a run works: data, and hooks for what differs from a plain run.
-
-    - `home`: the run keeps its files in `home`/.ralph, and no other run may work in `home` at the same time. A run in a
-      worktree locks only the worktree. If `home` is None, `open` chooses the folder, and nothing is locked.
-    - `task` is the folder for markers, progress and logs of checks, by default the workspace.
-    - `writable` are folders outside the workspace where the agent has to write.
-    - `takes_questions`: an agent may leave questions in a file of the workspace.
-    - `open` returns the run's folder, once `home` is locked.
-    - `check_out` creates the run's worktree; its second argument locks a folder.
-    - `adapt` returns the parts of the loop with this place's changes.
-    - `end` gets the outcome before the listeners do, without a context if no agent could be started.
-    """
+    """The place where a run works: data, and hooks for what differs from a plain run."""
 
     home: Path | None
+    """Files are kept in its .ralph, and it is locked, except in a worktree. None: `open` chooses; no lock."""
     run_id: str = field(default_factory=lambda: new_run_id(time.time()))
     task: Path | None = None
+    """The folder for markers, progress and logs of checks; by default the workspace."""
     writable: tuple[str, ...] = ()
+    """Folders outside the workspace where the agent has to write."""
     takes_questions: bool = True
+    """An agent may leave questions in a file of the workspace."""
     open: Callable[[Path, str], RunFolder] = RunFolder
+    """Returns the run's folder, once `home` is locked."""
     check_out: "Callable[[Context, Callable[[Path], None]], Worktree] | None" = None
+    """Creates the run's worktree; the second argument locks a folder."""
     adapt: Callable[[Parts, Context], Parts] = lambda parts, context: parts
+    """Returns the parts of the loop with this place's changes."""
     end: Callable[[Run, Stop, Context | None], None] = lambda run, stop, context: None
+    """Gets the outcome before the listeners do, without a context if no agent could be started."""
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
-    """A run that can start: its request is valid and its agents are installed. Nothing has been created yet.
-
-    `agents` is empty if the caller has its own agent, which `make_agent` makes. `story` is the run so far, if it is
-    resumed. `rules` are added to ralph's own; `notices` are shown when the run has started.
-    """
+    """A run that can start: its request is valid and its agents are installed. Nothing has been created yet."""
 
     id: str
     request: RunRequest
     place: Place
     agents: tuple[Choice, ...] = ()
+    """Empty if the caller has its own agent."""
     make_agent: Callable[[Context], Agent] | None = None
+    """Makes the caller's own agent."""
     rules: tuple[Rule, ...] = ()
+    """Added to ralph's own rules."""
     notices: tuple[events.Notice, ...] = ()
+    """Shown when the run has started."""
     story: StoredRun | None = None
+    """The run so far, if it is resumed."""
     publish_to: PublishTarget | None = None
 
 

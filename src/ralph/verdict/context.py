@@ -48,21 +48,17 @@ class Clock:
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """What the parts of a run share.
-
-    `root` is the folder where the agent works: the user's `workspace` or a worktree of it. `task` is the folder of the
-    task that the run is part of, `writable` are folders outside of `root` where the agent may write. If there is a
-    `namespace`, commands see the copy at `root` in place of the user's tree; the `canary` asks whether checks test it.
-    Agents run in the `sandbox` if there is one, and so do checks if the settings say so. `looks_only`: only the agent's
-    answer counts, and its changes are undone. `deadline` ends git when the run is interrupted or out of time.
-    """
+    """What the parts of a run share."""
 
     root: Path
+    """The folder where the agent works: `workspace` or a worktree of it."""
     workspace: str
+    """The user's folder."""
     settings: Settings
     folder: RunFolder
     keeper: Keeper
     deadline: Deadline
+    """Ends git when the run is interrupted or out of time."""
     tell: events.TellAll = lambda *happened: None
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     leading: Mapping[str, str] = {}
@@ -71,11 +67,17 @@ class Context(Struct, frozen=True, kw_only=True):
     tick: Callable[[], bool] | None = None
     clock: Clock = field(default_factory=Clock)
     task: Path | None = None
+    """The folder of the task that the run is part of."""
     sandbox: Sandbox | None = None
+    """Agents run in it, and checks as well if the settings ask for that."""
     namespace: Namespace | None = None
+    """If there is one, commands see the copy at `root` in place of the user's tree."""
     canary: Canary | None = None
+    """Asks whether checks test the copy."""
     writable: tuple[str, ...] = ()
+    """Folders outside of `root` where the agent may write."""
     looks_only: bool = False
+    """Only the agent's answer counts, and its changes are undone."""
 
     @property
     def interrupt(self) -> Interrupt:

@@ -10,22 +10,14 @@ from ralph.core.model import Exit, FailureKind, Turn, Usage
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
-    """The input of one turn.
-
-    - `command` is the program as the user named it (`("claude",)`, `("/opt/bin/claude",)`, or a whole command line),
-      and `flags` are the user's extra words.
-    - `scratch` is a private folder for files that the agent writes for ralph.
-    - `usage_before` is the usage of earlier turns of `session`, for agents that report the total of a session.
-    - `sandboxed`: the agent runs in ralph's sandbox, so its own sandbox should be off.
-    - `looks_only`: it should answer without changing anything, if it has a mode for that.
-    - `folders` are folders outside the workspace in which it must be able to write.
-    - `budget` is the most that the turn may cost, in dollars.
-    """
+    """The input of one turn."""
 
     prompt: str
     prompt_file: str
     command: tuple[str, ...]
+    """The program as the user named it: one word, a path, or a whole command line."""
     flags: tuple[str, ...] = ()
+    """The user's extra words."""
     model: str = ""
     yolo: bool = False
     stream: bool = True
@@ -33,11 +25,17 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     max_turns: int | None = None
     root: bool = False
     scratch: str = ""
+    """A private folder for files that the agent writes for ralph."""
     usage_before: Usage = Usage()
+    """The usage of earlier turns of `session`, for agents that report the total of a session."""
     sandboxed: bool = False
+    """The agent runs in ralph's sandbox, so its own sandbox should be off."""
     looks_only: bool = False
+    """The agent should answer without changing anything, if it has a mode for that."""
     folders: tuple[str, ...] = ()
+    """Folders outside the workspace in which the agent must be able to write."""
     budget: float | None = None
+    """The most that the turn may cost, in dollars."""
 
     def has_option(self, *names: str) -> bool:
         """Whether the user's flags contain one of the options `names`."""

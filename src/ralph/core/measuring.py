@@ -62,24 +62,23 @@ class Start(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A candidate compared with the best version before it, or at the end of a run the best version with the start.
-
-    - `before` and `after` are medians. Without `pairs` each side has only one value.
-    - `gain` is the median gain of all pairs.
-    - `problem` says why there is no number.
-    - `is_certain`: False if there was no time for enough pairs.
-    - `is_noisy`: one version gave two values, so the metric is noisy from now on.
-    """
+    """A candidate compared with the best version before it, or at the end of a run the best version with the start."""
 
     before: float
+    """The median of the old version; without `pairs` its only value."""
     after: float | None = None
+    """The median of the new version; without `pairs` its only value."""
     gain: float = 0.0
+    """The median gain of all pairs."""
     pairs: int = 0
     better: int = 0
     kept: bool = False
     problem: str = ""
+    """Why there is no number."""
     is_certain: bool = True
+    """False if there was no time for enough pairs."""
     is_noisy: bool = False
+    """One version gave two values, so the metric is noisy from now on."""
 
 
 def read_number(output: str, name: str = "") -> float | None:

@@ -84,16 +84,13 @@ class Exit(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Turn(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One invocation of the agent.
-
-    `text` is its own final answer, and `echoes` are the parts of it that repeat the prompt. `earlier` are messages
-    before it that contain the marker (only in sessions of a host). `tool_calls` is None if the agent doesn't report
-    them. `denials` has one entry for each time that the agent was not allowed to use a tool: the tool's name.
-    """
+    """One invocation of the agent."""
 
     text: str
+    """The agent's final answer."""
     exit_code: int | None = 0
     tool_calls: int | None = None
+    """None if the agent doesn't report them."""
     usage: Usage = Usage()
     failure: Failure | None = None
     session: str | None = None
@@ -103,8 +100,11 @@ class Turn(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ended_by: str = ""
     agent: str = ""
     echoes: tuple[tuple[int, int], ...] = ()
+    """The parts of `text` that repeat the prompt."""
     earlier: tuple[str, ...] = ()
+    """Messages before `text` that contain the marker, only in sessions of a host."""
     denials: tuple[str, ...] = ()
+    """The tool's name, for each time that the agent was not allowed to use a tool."""
 
     @property
     def is_limited(self) -> bool:
@@ -116,23 +116,26 @@ FailAction = Literal["APPEND", "PREPEND", "REPLACE"]
 
 
 class Check(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The result of one check. `head` and `tail` are the first and last parts of its output; `cut`: `head` is not all
-    of it. `void` says why the result does not count, whatever the exit code. `tests` is what its test runners
-    report."""
+    """The result of one check."""
 
     name: str
     passed: bool
     exit_code: int | None = 0
     head: str = ""
+    """The first part of its output."""
     tail: str = ""
+    """The last part of its output."""
     cut: bool = False
+    """`head` is not the whole output."""
     hint: str = ""
     action: FailAction = "APPEND"
     log: str = ""
     duration: float = 0.0
     timeout: float | None = None
     void: str = ""
+    """Why the result does not count, whatever the exit code."""
     tests: ReportedTests | None = None
+    """What its test runners report."""
 
     @property
     def ending(self) -> str:
@@ -204,29 +207,33 @@ class PersonNote(Struct, frozen=True, omit_defaults=True):
 
 
 class Snapshot(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Facts outside the history, at the time `at` (epoch seconds).
-
-    `elapsed` are the seconds of the run, which ignore clock jumps. `interrupted` names the signal or request to end.
-    `trouble` is a problem that ends the run. `wait_requested` says why the task should not be restarted. `done_for` are
-    the seconds since the latest claim. `children` are running child runs; `spent` is the cost of those that ended since
-    the last look. `told` are notes of a person that have not been in a prompt yet. `questions` are not answered yet.
-    `hook_output` is from a hook that refused the latest commit.
-    """
+    """Facts outside the history."""
 
     at: float = 0.0
+    """The time of the look, in seconds since the epoch."""
     elapsed: float = 0.0
+    """Seconds of the run, which ignore clock jumps."""
     interrupted: str = ""
+    """The signal or the request to end."""
     trouble: str = ""
+    """A problem that ends the run."""
     wait_requested: str = ""
+    """Why the task should not be restarted."""
     done_file: bool = False
     done_for: float = 0.0
+    """Seconds since the latest claim."""
     tasks: tuple[Task, ...] | None = None
     children: tuple[str, ...] = ()
+    """Running child runs."""
     spent: Usage = Usage()
+    """The cost of the child runs that ended since the last look."""
     told: tuple[PersonNote, ...] = ()
+    """Notes of a person that have not been in a prompt yet."""
     questions: tuple[Question, ...] = ()
+    """Questions without an answer."""
     paused: bool = False
     hook_output: str = ""
+    """The output of a hook that refused the latest commit."""
 
 
 _NO_COMMIT = "0" * 40  # in old journals, the head of a repository without a commit
@@ -250,13 +257,7 @@ class Fingerprint(Struct, frozen=True, omit_defaults=True):
 
 
 class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One agent turn, its checks, and the state of the workspace after it. Numbered from 1.
-
-    `tree` is the fingerprint of the files, None without git. `touched` are protected files that the turn changed.
-    `checked`: False if the checks were not run. `told` are the notes of a person in its prompt; they are recorded here
-    so that no note is sent twice. `measured` is the result in a run that optimises a number. `compared` is what the
-    tests as they were say about its claim.
-    """
+    """One agent turn, its checks, and the state of the workspace after it. Numbered from 1."""
 
     number: int
     turn: Turn
@@ -264,12 +265,18 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
     reviews: tuple[Review, ...] = ()
     exams: tuple[Exam, ...] = ()
     tree: Fingerprint | None = None
+    """The fingerprint of the files; None without git."""
     compared: ComparedTests | None = None
+    """The results of the tests as they were, for its claim."""
     touched: tuple[str, ...] = ()
+    """Protected files that the turn changed."""
     checked: bool = True
+    """False if the checks were not run."""
     told: tuple[PersonNote, ...] = ()
+    """The notes of a person in its prompt, recorded so that no note is sent twice."""
     tasks_done: int | None = None
     measured: Comparison | None = None
+    """The result, in a run that optimises a number."""
 
     @property
     def turns(self) -> list[Turn]:
@@ -326,27 +333,27 @@ class HandOver(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The history so far.
-
-    `baseline` are the check results before the first turn, None if the checks were not run. `start` are the
-    measurements before the first turn, in a run that optimises a number. `retries` are the turns since the last
-    iteration that don't count as one. `limited` are earlier turns in which other agents ran into a usage limit. `spent`
-    is the cost outside iterations. `resumed` is the number of iterations before the latest resume, and `stalled` the
-    number before the run last ended as stalled.
-    """
+    """The history so far."""
 
     id: str
     goal: str = ""
     base_tree: Fingerprint | None = None
     baseline: tuple[Check, ...] | None = None
+    """The check results before the first turn; None if the checks were not run."""
     start: Start | None = None
+    """The measurements before the first turn, in a run that optimises a number."""
     iterations: tuple[Iteration, ...] = ()
     retries: tuple[Turn, ...] = ()
+    """The turns since the last iteration that don't count as one."""
     limited: tuple[Turn, ...] = ()
+    """Earlier turns in which other agents ran into a usage limit."""
     spent: Usage = Usage()
+    """The cost outside iterations."""
     seen: Snapshot = Snapshot()
     resumed: int = 0
+    """The number of iterations before the latest resume."""
     stalled: int = 0
+    """The number of iterations before the run last ended as stalled."""
     hand_overs: tuple[HandOver, ...] = ()
 
     @property

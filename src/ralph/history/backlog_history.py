@@ -19,24 +19,24 @@ from ralph.store.register import Listed
 
 
 class BacklogHistory(Struct, kw_only=True):
-    """Everything that happened to a backlog.
-
-    `state` is its present state, `last` the time of its last event, `returns` how often the gate returned a task;
-    `has_target`: the branch that it merged into waits to be accepted. `is_gone`: that branch was removed, because
-    the backlog was accepted as a whole or discarded.
-    """
+    """Everything that happened to a backlog."""
 
     run: str
     state: str = ""
+    """Its present state."""
     board: Board = field(default_factory=Board)
     started: backlog_events.BacklogStarted | None = None
     finished: backlog_events.BacklogFinished | None = None
     began: float = 0.0
     last: float = 0.0
+    """The time of its last event."""
     merges: int = 0
     has_target: bool = True
+    """The branch that it merged into waits to be accepted."""
     is_gone: bool = False
+    """That branch was removed, because the backlog was accepted as a whole or discarded."""
     returns: int = 0
+    """How often the gate returned a task."""
 
     @property
     def target(self) -> str:

@@ -37,8 +37,7 @@ class Unreadable(Exception):
 
 
 class Loop(Struct, kw_only=True):
-    """A loop inside a session. `offset`: how many bytes of the transcript were judged; `answered`: when the hook last
-    made the agent continue, in seconds since the epoch."""
+    """A loop inside a session."""
 
     root: str  # the workspace: where the file is, not what it says
     session: str
@@ -49,9 +48,11 @@ class Loop(Struct, kw_only=True):
     max_iterations: int
     transcript: str
     offset: int
+    """How many bytes of the transcript were judged."""
     iteration: int = 0
     status: str = ACTIVE
     answered: float = 0.0
+    """When the hook last made the agent continue, in seconds since the epoch."""
 
     def is_active(self) -> bool:
         """Whether the session is still in this loop. The folder must be locked."""

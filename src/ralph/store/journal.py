@@ -199,20 +199,20 @@ def unreadable(path: str | os.PathLike[str], error: OSError) -> UserError:
 
 
 class StoredRun(Struct, kw_only=True):
-    """A run that was read back, how it started and ended, and the number of its last line.
-
-    `settled` are the SCM tasks that are done, by iteration. `is_open`: the followups of the last iteration may not have
-    run. `missing` is an iteration whose line cannot be read, although later lines can.
-    """
+    """A run that was read back, and how it started and ended."""
 
     run: Run
     started: events.RunStarted | None = None
     finished: events.RunFinished | None = None
     waiting: events.Waiting | None = None
     settled: set[tuple[int, str]] = msgspec.field(default_factory=set)
+    """The finished SCM tasks, by iteration."""
     is_open: bool = False
+    """The followups of the last iteration may not have run."""
     missing: int = 0
+    """An iteration whose line cannot be read, although later lines can."""
     seq: int = 0
+    """The number of the last line."""
     elapsed: float = 0.0
 
     @property

@@ -42,6 +42,22 @@ GREEN = (check(),)
 ONE_RED = (check(1, failing="test_a"),)
 
 
+def test_a_check_that_can_load_its_tests_neither_before_nor_now_cannot_judge() -> None:
+    before = check(2, ran=0, failing="tests/test_a.py", tail="1 error in 0.51s")
+    now = check(2, ran=0, failing="tests/test_a.py", tail="1 error in 0.52s")
+    judgement = judge_change(ChangeEvidence(cells=Cells(head=(now,), base=(before,))))
+    assert (judgement.verdict, judgement.reasons) == (
+        "could not judge",
+        ("pytest -q fails before and now: tests/test_a.py",),
+    )
+
+
+def test_a_file_that_cannot_be_loaded_before_and_now_is_left_out_if_other_tests_ran() -> None:
+    cells = Cells(head=(check(1, failing="test_a.py"),), base=(check(1, failing="test_a.py test_b"),))
+    judgement = judge_change(ChangeEvidence(cells=cells))
+    assert (judgement.verdict, judgement.left_out) == ("holds", ("test_a.py",))
+
+
 # One check
 
 

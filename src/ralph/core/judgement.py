@@ -275,6 +275,11 @@ def judge_change(evidence: ChangeEvidence, is_gone: Callable[[str], bool] = lamb
     if reason := new_failure(evidence.cells):
         return Judgement(verdict="refuted", reasons=(reason,), left_out=left_out)
     evidence = replace(evidence, cells=leave_out_of_cells(evidence.cells, left_out))
+    if still := next((check for check in evidence.cells.head if not check.passed), None):
+        why = listed(_load_errors((still,)), 3) or _last_line((still,))
+        return Judgement(
+            verdict="could not judge", reasons=(f"{one_line(still.name, 80)} fails before and now: {why}",)
+        )
     compared = evidence.compared or compare_tests(evidence.cells, is_gone)
     findings = [*_count_findings(evidence.cells), *([compared] if compared else [])]
     is_refuting = ("F", "Z", "S") if evidence.tests == "as-they-were" else ("F", "Z")
@@ -310,12 +315,14 @@ def leave_out(cell: Cell, names: Sequence[str]) -> Cell:
 
 def _without(check: Check, names: frozenset[str]) -> Check:
     tests = check.tests
-    if check.passed or tests is None or not names.intersection(tests.failing) or len(tests.failing) >= MAX_NAMES:
+    if check.passed or tests is None or not tests.ran or len(tests.failing) >= MAX_NAMES:
         return check
     failing = tuple(name for name in tests.failing if name not in names)
-    if failing or tests.load_errors:
-        return replace(check, tests=replace(tests, failing=failing, failed=len(failing) + len(tests.load_errors)))
-    return replace(check, passed=True, tests=replace(tests, failing=(), failed=0))
+    errors = tuple(name for name in tests.load_errors if name not in names)
+    if (failing, errors) == (tests.failing, tests.load_errors):
+        return check
+    rest = replace(tests, failing=failing, load_errors=errors, failed=len(failing) + len(errors))
+    return replace(check, passed=not failing and not errors, tests=rest)
 
 
 def _count_findings(cells: Cells) -> list[ChangeFinding]:
@@ -414,7 +421,12 @@ def new_failure(cells: Cells) -> str:
 
 def red_on_both_sides(cells: Cells) -> tuple[str, ...]:
     """Return the tests that fail before and now."""
-    names = [name for check, start in _red_pairs(cells) for name in _failing(check) if name in _failing(start)]
+    names = [
+        name
+        for check, start in _red_pairs(cells)
+        for name in (*_failing(check), *_load_errors((check,)))
+        if name in (*_failing(start), *_load_errors((start,)))
+    ]
     return tuple(dict.fromkeys(names))
 
 

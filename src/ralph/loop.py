@@ -76,6 +76,8 @@ class Parts(Struct, kw_only=True):
     `referees` (reviews, exams, a host's checks) cost time or money. They run in order, and only if `is_claimed` returns
     True: the last iteration claims to be done, and every gate agrees. Each returns the iteration with its result, which
     a rule then reads.
+
+    `accepts_files`: a person has accepted test and protected files as they are, so the last iteration is checked again.
     """
 
     agent: Agent
@@ -92,6 +94,7 @@ class Parts(Struct, kw_only=True):
     cap: int | None = None
     uncounted: Sequence[FailureKind] = UNCOUNTED
     measure_start: Callable[[Run], Run] | None = None
+    accepts_files: bool = False
 
 
 def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, Stop]:
@@ -101,9 +104,13 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
     """
     followed = len(run.iterations) if followed is None else followed
     is_new = not run.iterations and not run.retries
+    accepts_files = parts.accepts_files
     while True:
         turn: Turn | None = None
         try:
+            if accepts_files and run.last:
+                accepts_files, followed = False, min(followed, run.last.number - 1)
+                run = accept_files(run, run.last, parts)
             for iteration in run.iterations[followed:]:
                 followed = iteration.number
                 for followup in parts.followups:
@@ -224,6 +231,20 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
     iteration = ask_referees(run, iteration, parts)
     parts.tell(events.IterationFinished(iteration.number, iteration))
     return run.plus(iteration)
+
+
+def accept_files(run: Run, last: Iteration, parts: Parts) -> Run:
+    """Return the run with its last iteration as the checks and the referees see its files now."""
+    checks = parts.workspace.check(last.number)
+    if checks is None:  # interrupted
+        return run
+    iteration = replace(last, checks=checks, checked=True, accepted=True, touched=(), reviews=(), exams=())
+    iteration = replace(iteration, tree=parts.workspace.tree(last.number), compared=None)
+    before = replace(run, iterations=run.iterations[:-1]).spending(last.review_usage)
+    before = before.seeing(parts.workspace.look(before.plus(iteration)))
+    iteration = ask_referees(before, iteration, parts)
+    parts.tell(events.FilesAccepted(iteration.number, iteration))
+    return before.plus(iteration)
 
 
 def drop_turn(run: Run, turn: Turn, parts: Parts) -> Run:

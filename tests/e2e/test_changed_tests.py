@@ -132,3 +132,61 @@ def test_other_presets_ask_only_if_told(ralph: Callable[..., Any], agent: Callab
     told = ralph(*words, "--tests", "as-they-were", "--baseline")
     assert told.code == 1, told.err
     assert "the checks pass only with changed tests" in last_line(told)
+
+
+REPAIR = TESTS.replace("add(2, 2), 4", "add(2, 2), 0")
+BLOCKED = "echo '<response>BLOCKED: 2 - 2 is 0, but test_two asks for 4</response>'"
+
+
+def test_a_person_who_accepts_the_changed_tests_ends_the_run_without_a_turn(
+    ralph: Callable[..., Any], loop: Callable[..., Any], project: Path
+) -> None:
+    blocked = loop(f'{EDIT}; mkdir -p .ralph; echo \'{{"tests": "may-change"}}\' > .ralph/settings.json')
+    assert "blocked after 3 iterations" in last_line(blocked), "settings that the agent wrote don't count"
+    command = last_line(blocked).partition("to accept them: ")[2].rpartition(" (")[0].split()
+    assert command[:2] == ["ralph", "resume"]
+    done = ralph(*command[1:])
+    assert done.code == 0, done.err
+    assert "ralph: done after 3 iterations" in last_line(done)
+    assert "a person accepted the test files as they are" in last_line(done)
+    assert ", but the checks pass only with changed tests" in last_line(done)
+    assert ralph("resume", command[2]).code == 2, "it is done"
+
+
+@pytest.mark.parametrize("protect", [(), ("--protect", "test_*.py")], ids=["test", "protected test"])
+def test_a_person_repairs_the_test_that_blocked_the_agent(
+    ralph: Callable[..., Any], loop: Callable[..., Any], project: Path, protect: tuple[str, ...]
+) -> None:
+    blocked = loop(BLOCKED, *protect)
+    assert "blocked after 1 iteration: 2 - 2 is 0, but test_two asks for 4" in last_line(blocked)
+    (project / "test_calc.py").write_text(REPAIR)
+    done = ralph("resume", "--tests", "may-change")
+    assert done.code == 0, done.err
+    assert "done after 1 iteration: 1 check passes (1 was red before) and a person accepted" in last_line(done)
+    assert "test_calc.Adding.test_two was red at the start" in last_line(done)
+    assert (project / "test_calc.py").read_text() == REPAIR
+
+
+def test_an_accepted_test_that_still_fails_is_left_to_the_agent(
+    ralph: Callable[..., Any], loop: Callable[..., Any], project: Path
+) -> None:
+    loop(f"if [ -e repaired ]; then {FIX}; else {BLOCKED}; fi")
+    (project / "repaired").touch()
+    (project / "test_calc.py").write_text(TESTS.replace("add(2, 2), 4", "add(2, 3), 5"))
+    done = ralph("resume", "--tests", "may-change")
+    assert done.code == 0, done.err
+    assert "done after 2 iterations" in last_line(done)
+
+
+def test_a_protected_file_that_a_person_changed_is_announced_before_it_is_restored(
+    ralph: Callable[..., Any], loop: Callable[..., Any], project: Path
+) -> None:
+    loop(f"if [ -e resumed ]; then {FIX}; else {BLOCKED}; fi", "--protect", "test_*.py")
+    (project / "resumed").touch()
+    (project / "test_calc.py").write_text(REPAIR)
+    done = ralph("resume")
+    notice = "test_calc.py was changed since the run ended: it will be restored; to keep it: --tests may-change"
+    assert done.code == 0, done.err
+    assert done.err.index(notice) < done.err.index("iteration 2")
+    assert "the agent changed" not in done.err
+    assert (project / "test_calc.py").read_text() == TESTS

@@ -29,15 +29,15 @@ LEFT_OUT = {
         Exhausted MeasurementStarted Notice PermissionDenied PersonTold ProofAsked ProofStarted QuestionAsked
         ReviewFinished ReviewStarted Stalled TodoUpdated ToolFinished ToolStarted
     """,
-    # the screen; the lines at the end have the reason of Exhausted and Stalled, the proof and the cost
+    # the screen; the lines at the end have the reason of Exhausted, Stalled and FilesAccepted, the proof and the cost
     ("show/event_lines.py", "show/screen.py", "show/turn_lines.py"): """
-        Exhausted MeasurementStarted ProofFinished Spent Stalled
+        Exhausted FilesAccepted MeasurementStarted ProofFinished Spent Stalled
     """,
     # the web page of a run; the facts above its pieces come from the history
     ("web/pieces.py",): """
         AgentProgress AgentResult AgentStarted Baseline CheckStarted Converged EndMeasured ExamStarted Exhausted
-        HandedOver IterationFinished MeasurementStarted ProofAsked ProofFinished ProofStarted ReviewFinished
-        ReviewStarted RunStarted ScmFinished Spent Stalled StartMeasured TodoUpdated TurnNotCounted
+        FilesAccepted HandedOver IterationFinished MeasurementStarted ProofAsked ProofFinished ProofStarted
+        ReviewFinished ReviewStarted RunStarted ScmFinished Spent Stalled StartMeasured TodoUpdated TurnNotCounted
     """,
     # the board of a backlog, its lines on the screen, and its report
     ("core/backlog_events.py",): "",

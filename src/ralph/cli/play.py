@@ -51,12 +51,14 @@ def play(
     *,
     place: Place | None = None,
     story: StoredRun | None = None,
+    accepts_files: bool = False,
     notices: Sequence[Notice] = (),
     rules: Sequence[Rule] = (),
     ticks: Sequence[Tick] = (),
     answers: bool = False,
 ) -> tuple[Run, Stop]:
-    """Play a run in front of the user. `answers`: the command still has to print what the agent said."""
+    """Play a run in front of the user. `accepts_files`: that user accepts test and protected files as they are now.
+    `answers`: the command still has to print what the agent said."""
     place = place or Place(home=Path(request.workspace))
     run_id = story.run.id if story else place.run_id
     settings = request.settings
@@ -84,6 +86,7 @@ def play(
                 rules=rules,
                 notices=notices,
                 story=story,
+                accepts_files=accepts_files,
                 deadline=deadline,
                 accept_settings=confirm_settings,
                 describe=for_review,

@@ -129,6 +129,7 @@ CHANGES = (
     setting("then", text="An agent that takes over at once if the run is stuck, else when it is."),
     setting("yolo", text="Let the agent use its tools without asking from now on."),
     setting("sandbox.enabled", text="Run it in a sandbox from now on (Linux)."),
+    setting("tests", text="may-change: accept test and protected files as they are now; green checks end the run."),
     setting("session", text="Start each turn in a fresh session from now on, or continue the last one."),
 )
 """The options that change the settings of the run."""
@@ -172,7 +173,15 @@ def _resume_run(ended: Listed, display: Shown, values: Values) -> int:
         refuse_unresumable(story, has_notes=bool(Mailbox(ended.place).read().notes))
         request = with_limits(request, story, values)
     with Keeper.start() as keeper:
-        _, stop = play(request, keeper, display, place=place, story=None if place else story, notices=notices)
+        _, stop = play(
+            request,
+            keeper,
+            display,
+            place=place,
+            story=None if place else story,
+            accepts_files=values.get("tests") == "may-change",
+            notices=notices,
+        )
         return stop.outcome.exit_code
 
 

@@ -39,7 +39,8 @@ _FENCE = re.compile(r"[ \t]*(`{3,}(?=[^`]*$)|~{3,})")
 
 
 class Claim(Struct, frozen=True):
-    """A way to say "done". `kind` names the rule, and `text` is what it looks for; `checks` and `green` have none."""
+    """A way to say "done". `kind` names the rule, and `text` is what it looks for; `checks`, `green` and `person` have
+    none."""
 
     kind: str
     text: str = ""
@@ -62,6 +63,10 @@ class Claim(Struct, frozen=True):
     def request(self) -> str:
         """What the agent has to do to make the claim, for a prompt."""
         return self.deed if self.kind == "file" else f"{self.deed}, after an empty line"
+
+
+ACCEPTED = Claim("person")
+"""A person has accepted test and protected files as they are, and the checks pass. It counts in every run."""
 
 
 class Reading(Struct, frozen=True):
@@ -89,6 +94,8 @@ def find_claim(claim: Claim, run: Run, reading: Reading = Reading()) -> FoundMar
     if claim.kind == "file":
         return FoundMarker() if run.seen.done_file else None
     last = run.last
+    if claim == ACCEPTED:
+        return FoundMarker() if last and last.accepted and last.checks and last.is_green else None
     if last is None or run.retries:
         return None
     if claim.kind in ("checks", "green"):

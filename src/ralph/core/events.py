@@ -321,6 +321,14 @@ class IterationFinished(Struct, frozen=True, omit_defaults=True):
     record: Iteration
 
 
+class FilesAccepted(Struct, frozen=True):
+    """A person accepted test and protected files as they are. `record` is the last iteration after another look at its
+    files; it replaces the earlier one."""
+
+    iteration: int
+    record: Iteration
+
+
 class Converged(Struct, frozen=True):
     iteration: int
     signal: str
@@ -367,7 +375,8 @@ CheckEvent = Baseline | CheckStarted | CheckFinished | ReviewStarted | ReviewFin
 RefereeEvent = ExamStarted | ExamFinished | ProofStarted | ProofAsked | ProofFinished
 MeasuringEvent = MeasurementStarted | StartMeasured | EndMeasured
 PersonEvent = Waiting | Paused | Continued | QuestionAsked | PersonTold
-ResultEvent = Spent | ScmFinished | Notice | IterationFinished | Converged | Stalled | Exhausted | RunFinished
+EndEvent = Converged | Stalled | Exhausted | RunFinished
+ResultEvent = Spent | ScmFinished | Notice | IterationFinished | FilesAccepted | EndEvent
 Event = (
     RunStarted | IterationStarted | TurnEvent | CheckEvent | RefereeEvent | MeasuringEvent | PersonEvent | ResultEvent
 )

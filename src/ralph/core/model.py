@@ -277,6 +277,8 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
     tasks_done: int | None = None
     measured: Comparison | None = None
     """The result, in a run that optimises a number."""
+    accepted: bool = False
+    """A person has accepted test and protected files since."""
 
     @property
     def turns(self) -> list[Turn]:
@@ -309,7 +311,11 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def usage(self) -> Usage:
-        total = self.turn.usage
+        return self.turn.usage.plus(self.review_usage)
+
+    @property
+    def review_usage(self) -> Usage:
+        total = Usage()
         for turn in self.turns[1:]:
             total = total.plus(turn.usage)
         return total

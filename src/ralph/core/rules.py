@@ -166,7 +166,11 @@ def _why_done(claim: Claim, run: Run) -> str:
         return "the checks pass and the agent had nothing to add"
     if claim.kind == "checks":
         return f"every check passes{_red_before(run)}"
-    reasons = {"file": f"the file {claim.text} is there", "turn": "the agent finished its turn"}
+    reasons = {
+        "file": f"the file {claim.text} is there",
+        "turn": "the agent finished its turn",
+        "person": "a person accepted the test files as they are",
+    }
     reason = reasons.get(claim.kind, f"the agent said {claim.marker}")
     count = len(run.last.checks) if run.last else 0
     return f"{plural(count, 'check')} pass{'es' * (count == 1)}{_red_before(run)} and {reason}" if count else reason

@@ -201,6 +201,9 @@ def after(facts: Facts, event: e.Event, at: float) -> Facts:
                 given=0,
                 changed=at,
             )
+        case e.FilesAccepted():
+            passed = sum(check.passed for check in event.record.checks)
+            return replace(_spent(facts, event.record.review_usage), checks_passed=passed, changed=at)
         case e.TurnNotCounted():
             return replace(_spent(facts, event.turn.usage), waits="", given=0, changed=at)
         case e.Spent():
@@ -314,7 +317,7 @@ class Activity:
             case e.AgentFinished() | e.IterationFinished() | e.Continued() | e.StartMeasured() | e.EndMeasured():
                 self._tools.clear()
                 return ""
-            case e.CheckFinished() | e.ReviewFinished() | e.ExamFinished() | e.ProofFinished():
+            case e.CheckFinished() | e.ReviewFinished() | e.ExamFinished() | e.ProofFinished() | e.FilesAccepted():
                 return ""
             case e.RunStarted():
                 self._root = f"{event.worktree or event.workspace}/"

@@ -61,15 +61,18 @@ class Protected:
         self._kept: dict[bytes, ProtectedFile] = {}
         self._skipped: set[bytes] = set()  # folders of libraries and caches that were not entered
 
-    def keep(self) -> None:
-        """Copy the files, unless the run has done so already."""
+    def keep(self, again: bool = False) -> None:
+        """Copy the files, unless the run has done so already; `again`: copy them as they are now."""
         try:
-            files = json.decode(read_file(self._store / "protected.json"), type=list[ProtectedFile])
+            files = self._copy_all() if again else self._read_list()
         except FileNotFoundError:
             files = self._copy_all()
         except (OSError, *UNREADABLE) as error:
             raise UserError(f"the list of protected files in {self._store} cannot be read: {error}") from None
         self._kept = {file.path: file for file in files}
+
+    def _read_list(self) -> list[ProtectedFile]:
+        return json.decode(read_file(self._store / "protected.json"), type=list[ProtectedFile])
 
     @property
     def unmatched_patterns(self) -> tuple[str, ...]:
@@ -98,9 +101,7 @@ class Protected:
 
     def restore(self) -> tuple[str, ...]:
         """Restore protected files, and remove new files that are refused; return the names of both."""
-        present = self._guarded()
-        same = {path for path, info in present.items() if path in self._kept and self._is_same(self._kept[path], info)}
-        differences = sorted({*present, *self._kept} - same)
+        differences = self._differences()
         try:
             if differences:
                 self._move_aside(differences)
@@ -112,6 +113,15 @@ class Protected:
                 f"cannot restore protected files: {error.filename!r}: {error.strerror}", "restore them by hand"
             ) from None
         return tuple(map(display_path, differences))
+
+    def changes(self) -> tuple[str, ...]:
+        """Return the names of the files that `restore` would restore or remove."""
+        return tuple(map(display_path, self._differences()))
+
+    def _differences(self) -> list[bytes]:
+        present = self._guarded()
+        same = {path for path, info in present.items() if path in self._kept and self._is_same(self._kept[path], info)}
+        return sorted({*present, *self._kept} - same)
 
     def watch(self) -> Callable[[], tuple[str, ...]]:
         """Start watching the files; the returned function restores them and names those that changed.

@@ -140,7 +140,7 @@ def _failed_checks(journal: Path, room: int, redact: RedactText) -> dict[int, di
     tails_of = {}
     for entry in read_entries(journal):
         event = entry.event()
-        if isinstance(event, e.IterationFinished):
+        if isinstance(event, e.IterationFinished | e.FilesAccepted):
             failed = [check for check in event.record.checks if not check.passed]
             each = min(room // 6 // max(len(failed), 1), 3000)
             tails = ((short(check.name, 200), _printable(check.tail, redact)) for check in failed)

@@ -135,6 +135,11 @@ class Fold:
                     iterations[-1].gain = attempt_result(event.record, self.history.first_numbers.metric)
                 self._spend(iterations[-1:], event.record.usage)
                 self._measure(event.record)
+            case e.FilesAccepted() if past := self._numbered.get(event.iteration):
+                self.running.clear()
+                past.refused.clear()
+                _fill(past, event.record, past.ended, self._root)
+                self._spend([past], event.record.review_usage)
             case e.TodoUpdated():
                 self._todo = event.items
             case e.TurnNotCounted():

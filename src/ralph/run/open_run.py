@@ -73,9 +73,12 @@ def make_run_parts(opened: OpenRun, agent: Agent) -> Parts:
     if publisher:
         tell_skipped_hook(context)
     finished = {*story.settled} if story else set()
-    if story and story.run.last and trees.has_moved(story.run.last):
+    last = story.run.last if story else None
+    if last and plan.accepts_files:  # what the person has changed since is committed as well
+        finished = {done for done in finished if done[0] != last.number}
+    elif last and trees.has_moved(last):
         # The work was committed, but ralph was killed before it recorded that.
-        finished.add((story.run.last.number, "commit"))
+        finished.add((last.number, "commit"))
     parts = make_parts(
         request,
         opened.policy,
@@ -86,5 +89,7 @@ def make_run_parts(opened: OpenRun, agent: Agent) -> Parts:
         finished=frozenset(finished),
         referees=(publisher.await_host_checks,) if request.pr == "wait" and publisher else (),
         tuning=opened.tuning,
+        is_resumed=story is not None,
+        accepts_files=plan.accepts_files,
     )
     return plan.place.adapt(parts, context)

@@ -39,13 +39,15 @@ def make_parts(
     finished: frozenset[tuple[int, str]] = frozenset(),
     referees: Sequence[Referee] = (),
     tuning: Tuning | None = None,
+    is_resumed: bool = False,
+    accepts_files: bool = False,
 ) -> Parts:
     """Return the parts of the loop. `earlier` are the results of the checks so far; `finished` are the SCM tasks of
     earlier iterations that are done; `tuning` measures each attempt of a run that optimises a number, and keeps or
-    undoes it."""
+    undoes it. `accepts_files`: a person accepts test and protected files as they are now."""
     settings, mailbox = context.settings, Mailbox(context.folder.path)
     workspace = LocalWorkspace(context, policy.claims, trees, request.goal_file, earlier)
-    workspace.begin()
+    workspace.begin(is_resumed=is_resumed, accepts_files=accepts_files)
     exams = ExamReferee(context, trees) if settings.exams else None
     reviews = settings.reviews.asked if settings.reviews else ()
     reviewers = [partial(review_claim, review, goal=request.goal, context=context, trees=trees) for review in reviews]
@@ -80,6 +82,7 @@ def make_parts(
         cap=None if request.unlimited else policy.cap,
         uncounted=("fatal",) if settings.every_turn_counts else UNCOUNTED,
         measure_start=tuning.measure_start if tuning else None,
+        accepts_files=accepts_files and not tuning,
     )
 
 

@@ -70,6 +70,8 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     """Shown when the run has started."""
     story: StoredRun | None = None
     """The run so far, if it is resumed."""
+    accepts_files: bool = False
+    """A person accepts test and protected files as they are now."""
     publish_to: PublishTarget | None = None
 
 
@@ -81,6 +83,7 @@ def prepare(
     rules: Sequence[Rule] = (),
     notices: Sequence[events.Notice] = (),
     story: StoredRun | None = None,
+    accepts_files: bool = False,
     deadline: Deadline | None = None,
     accept_settings: Callable[[str], bool] = lambda difference: False,
     describe: Describe = last_answer,
@@ -123,6 +126,7 @@ def prepare(
         rules=tuple(rules),
         notices=tuple(notices),
         story=story,
+        accepts_files=accepts_files,
         publish_to=target,
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct, ValidationError, convert, to_builtins
 
 from ralph.core import gains, limits, prompts, rules, stuck_rules
-from ralph.core.claims import Claim, Reading
+from ralph.core.claims import ACCEPTED, Claim, Reading
 from ralph.core.judgement import ran_no_tests, results_so_far
 from ralph.core.model import Note, Opinion, Outcome, Rule, Run, Stop
 from ralph.core.referees import passed_exams, review_gate, unweakened_tests
@@ -60,7 +60,7 @@ def make_policy(
         *before_claims,
         rules.unless_waiting(
             rules.completed(
-                claims,
+                (ACCEPTED, *claims),
                 (*people, *gates.values(), *verdicts.values(), rules.wait_for_children(settings.wait_timeout)),
                 reading,
                 doubts,
@@ -84,7 +84,7 @@ def make_policy(
             rules.pause_between_turns(settings.restart_delay),
         ),
     )
-    deciding = (*before_claims, rules.completed(claims, (*people, *gates.values()), reading))
+    deciding = (*before_claims, rules.completed((ACCEPTED, *claims), (*people, *gates.values()), reading))
 
     def is_claimed(run: Run) -> bool:
         verdict = judge(run, deciding)

@@ -75,13 +75,19 @@ class LocalWorkspace:
             wants_end=context.interrupt.must_end,
         )
 
-    def begin(self) -> None:
-        """Read the tasks, copy protected files, and remember the files that checks and tools read."""
+    def begin(self, *, is_resumed: bool = False, accepts_files: bool = False) -> None:
+        """Read the tasks, copy protected files, and remember the files that checks and tools read.
+
+        If the run is resumed, restore the protected files that were changed since it ended, unless a person accepts
+        them as they are.
+        """
         settings = self._context.settings
         if self._tasks:
             self._tasks.begin()
         if self._protected:
-            self._protected.keep()
+            self._protected.keep(again=accepts_files)
+            if is_resumed and not self._context.looks_only:
+                self._restore_changed(self._protected)
             if not self._context.looks_only:
                 self._tell_gaps(self._protected)
         covers = self._protected.covers if self._protected else lambda path: False
@@ -94,6 +100,16 @@ class LocalWorkspace:
             (CHANGED_CHECK, named),
         ):
             self._watched.remember([path for path in paths if not covers(path)], message)
+
+    def _restore_changed(self, protected: Protected) -> None:
+        """Restore what was changed between two runs, before the agent could be blamed for it."""
+        if changed := protected.changes():
+            was, it, them = ("was", "it", "it") if len(changed) == 1 else ("were", "they", "them")
+            text = f"{listed(changed)} {was} changed since the run ended: {it} will be restored; "
+            text += f"to keep {them}: --tests may-change"
+            self._context.tell(Notice(text))
+            protected.restore()
+            self._context.tell(Notice(f"the changed versions are in {protected.aside}", "info"))
 
     def _tell_gaps(self, protected: Protected) -> None:
         """Report files that --protect does not cover, although the user may expect it."""

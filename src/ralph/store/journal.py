@@ -259,6 +259,9 @@ def _add(stored: StoredRun, event: events.Event | None, iterations: list[Iterati
             retries.clear()
         case events.IterationFinished() if event.iteration > number:
             stored.missing = stored.missing or number
+        case events.FilesAccepted() if 0 < event.iteration == len(iterations):
+            stored.run, stored.is_open = run.spending(iterations[-1].review_usage), True
+            iterations[-1] = event.record
         case events.TurnNotCounted():
             stored.run, stored.waiting = run.spending(event.turn.usage), None
             retries.append(event.turn)

@@ -190,3 +190,42 @@ def test_a_protected_file_that_a_person_changed_is_announced_before_it_is_restor
     assert done.err.index(notice) < done.err.index("iteration 2")
     assert "the agent changed" not in done.err
     assert (project / "test_calc.py").read_text() == TESTS
+
+
+def test_accept_repeats_what_became_of_weakened_tests_and_refuses_nothing(
+    ralph: Callable[..., Any], loop: Callable[..., Any]
+) -> None:
+    weaken = f"{MINUS}; sed -i 's/assertEqual(sign(-3), \"-\")/assertTrue(sign(-3))/' test_calc.py"
+    assert loop(f"{FIX}; {weaken}", "--worktree").code == 0
+    accepted = ralph("accept")
+    assert accepted.code == 0, accepted.err
+    assert "Changed tests: test_calc.Adding.test_sign, as it was, fails now" in accepted.out
+
+
+def test_accept_refuses_tests_that_were_changed_instead_of_fixed_until_a_person_accepts_them(
+    ralph: Callable[..., Any], loop: Callable[..., Any], project: Path
+) -> None:
+    done = loop(EDIT, "--worktree", "--no-baseline")
+    assert done.code == 0, done.err
+    refused = ralph("accept")
+    assert refused.code == 1, refused.err
+    assert "the checks pass only with changed tests (test_calc.Adding.test_two was red at the start)" in refused.err
+    assert (project / "test_calc.py").read_text() == TESTS, "nothing was changed"
+    command = refused.err.partition("to accept them: ")[2].partition(";")[0].split()
+    resumed = ralph(*command[1:])
+    assert resumed.code == 0, resumed.err
+    accepted = ralph("accept")
+    assert accepted.code == 0, accepted.err
+    assert "Changed tests: the checks pass only with changed tests" in accepted.out
+
+
+def test_accept_runs_each_check_once_if_no_test_changed(
+    ralph: Callable[..., Any], loop: Callable[..., Any], tmp_path: Path
+) -> None:
+    count = tmp_path / "count"
+    assert loop(FIX, "--worktree", "--check", f"echo >> {count}").code == 0
+    before = len(count.read_text())
+    accepted = ralph("accept")
+    assert accepted.code == 0, accepted.err
+    assert len(count.read_text()) == before + 1
+    assert "Changed tests" not in accepted.out

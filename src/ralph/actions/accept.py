@@ -6,10 +6,19 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.actions.accept_checks import OUTPUT_SHOWN, Verified, check_copy, examine, tell_agent, without_logs
+from ralph.actions.accept_checks import (
+    OUTPUT_SHOWN,
+    Verified,
+    check_copy,
+    compare_tests_of_run,
+    examine,
+    tell_agent,
+    without_logs,
+)
 from ralph.actions.candidate import TRAILER, NotAccepted, candidate_commit
 from ralph.actions.run_worktree import lock_worktree, settings_watched, worktree_of_run
 from ralph.core import events
+from ralph.core.findings import ComparedTests
 from ralph.core.prompts import own_words
 from ralph.core.text import clean, head, nickname, one_line
 from ralph.git import merging, worktree_setup, worktrees
@@ -47,6 +56,8 @@ class AcceptedRun(Struct, frozen=True, kw_only=True):
     """How many files changed."""
     checks: int = 0
     """How many checks passed."""
+    compared: ComparedTests | None = None
+    """What the tests as they were on the user's branch say; None if no test file changed."""
     is_new: bool = True
     """False if the user's branch had everything already."""
     worktree: str
@@ -104,6 +115,7 @@ def accept_run(
             commit=verified.commit,
             files=len(merging.changed_files(home, base, verified.commit)),
             checks=verified.checks,
+            compared=verified.compared,
             worktree=tree.path,
             left=left,
         )
@@ -120,12 +132,13 @@ def _verify(
         if text is not None:
             commit = _squash(run, request, copy, home=home, base=base, text=text)
         made_by_checks = untracked_files(copy.worktree.git)
+        compared = compare_tests_of_run(run, request, copy, base=base, commit=candidate, checks=checks)
     if home.tree_at(commit) != home.tree_at(candidate):  # the hook changed files
         with open_copy(context, home, commit) as copy:
             checks = check_copy(run, tree, copy)
     if request.settings.exams:
         examine(run, home, context, commit)
-    return Verified(commit, len(checks), made_by_checks)
+    return Verified(commit, len(checks), compared, made_by_checks)
 
 
 def _squash(run: Listed, request: RunRequest, copy: PreparedCopy, *, home: Git, base: str, text: str) -> str:

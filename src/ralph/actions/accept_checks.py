@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from ralph.actions.candidate import NotAccepted
 from ralph.core import events
+from ralph.core.findings import ComparedTests
+from ralph.core.judgement import Cells
 from ralph.core.model import Check
 from ralph.core.text import listed, nickname, plural, tail
 from ralph.git import worktree_setup
@@ -14,12 +16,14 @@ from ralph.git.client import Git
 from ralph.git.index import display_path
 from ralph.git.untracked import dependency_folders, untracked_files
 from ralph.git.worktrees import Worktree
+from ralph.run.request import RunRequest
 from ralph.store.mailbox import Mailbox
 from ralph.store.register import Listed
 from ralph.verdict.checks import Checks
 from ralph.verdict.context import Context
 from ralph.verdict.copies import PreparedCopy
 from ralph.verdict.exams import Exams
+from ralph.verdict.old_tests import compare_in_copy, files_of_checks, find_changed_tests
 
 OUTPUT_SHOWN = 1500  # characters of a check or a hook that are shown
 
@@ -30,6 +34,8 @@ class Verified(Struct, frozen=True):
     commit: str
     checks: int
     """How many checks passed."""
+    compared: ComparedTests | None
+    """What the tests as they were say; None if no test file changed."""
     made_by_checks: frozenset[bytes]
     """The untracked files in the copy after setup, checks and hook."""
 
@@ -61,6 +67,31 @@ def check_copy(run: Listed, tree: Worktree, copy: PreparedCopy) -> tuple[Check, 
             f"let the agent fix it: ralph resume {nickname(run.id)}; nothing was changed",
         )
     return checks
+
+
+def compare_tests_of_run(
+    run: Listed, request: RunRequest, copy: PreparedCopy, *, base: str, commit: str, checks: tuple[Check, ...]
+) -> ComparedTests | None:
+    """Return what the tests as they are on the user's branch say about the merged commit; None if it changes no test.
+
+    Raise NotAccepted only if a test that is red there passes just because it was changed. Everything else was decided
+    when the run ended.
+    """
+    rule, home = request.settings.tests_rule, copy.worktree.repository
+    tests = find_changed_tests(home, base, commit, files_of_checks(copy.context, home)) if rule else None
+    if not tests:
+        return None
+    result = compare_in_copy(copy, tests, Cells(head=checks))
+    if copy.context.interrupt.level:
+        raise KeyboardInterrupt
+    if result.finding is None:
+        return None
+    if result.finding.kind == "S" and rule == "as-they-were":
+        raise NotAccepted(
+            result.finding.text,
+            f"to accept them: ralph resume {nickname(run.id)} --tests may-change; nothing was changed",
+        )
+    return ComparedTests(result.finding, mixed=result.mixed, named=tests.plan.reported)
 
 
 def missing_files(tree: Worktree, copy: Git) -> list[str]:

@@ -42,15 +42,17 @@ def why_not_tell(run: Listed) -> str:
     return f"{FOR_ONE_TURN}: tell the task" if run.is_child else ""
 
 
-def why_not_resume(run: Listed) -> str:
-    """Return why a run can neither be resumed nor unpaused; "" if it can."""
+def why_not_resume(run: Listed, accepts_files: bool = False) -> str:
+    """Return why a run can neither be resumed nor unpaused; "" if it can. `accepts_files`: a person accepts its test
+    and protected files as they are, which is possible after it is done as well."""
     if run.is_alive and run.state not in ("paused", "asking") and not Mailbox(run.place).read().is_paused:
         return AT_WORK
     if run.is_child and not run.is_alive:
         return f"{FOR_ONE_TURN}: resume the task"
     if run.facts.work and not run.is_alive:
         return f"is for a task of work {run.facts.work}: resume that, or try again with `ralph work retry`"
-    if run.facts.outcome == "done" and not run.facts.task and not Mailbox(run.place).read().notes:
+    has_reason = accepts_files or run.facts.task or Mailbox(run.place).read().notes
+    if run.facts.outcome == "done" and not has_reason:
         return IS_DONE
     if run.facts.kind == "plan" and not run.is_alive:
         return "ended without a plan: start `ralph plan` again"

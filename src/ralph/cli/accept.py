@@ -70,6 +70,8 @@ def _accept_run(run: Listed, keeper: Keeper, interrupt: Interrupt, message: str,
     checked = f"{plural(accepted.checks, 'check')} passed" if accepted.checks else "no check was configured"
     changed = f"{plural(accepted.files, 'file')} changed"
     print(f"{accepted.branch} is merged: {changed}, {checked}; now at {accepted.commit[:12]}.")
+    if accepted.compared and accepted.compared.finding.kind != "green":
+        print(f"Changed tests: {accepted.compared.describe()}.")
     print(f"{place}. `git reset --keep ORIG_HEAD` would undo the merge.")
     return 0
 

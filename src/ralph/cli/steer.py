@@ -146,7 +146,8 @@ def resume(values: Values, words: list[str]) -> int:
 
     Iteration numbers continue, nothing that was recorded as done is repeated, and a run that waited for a usage limit
     waits for the rest of it."""
-    ended = one_run(values, words, control.why_not_resume)
+    accepts_files = bool(words) and values.get("tests") == "may-change"
+    ended = one_run(values, words, partial(control.why_not_resume, accepts_files=accepts_files))
     if ended.is_alive:
         # The end of a pause: the process that plays the run continues.
         if any(option.name in values for option in CHANGES):
@@ -170,7 +171,8 @@ def _resume_run(ended: Listed, display: Shown, values: Values) -> int:
         request = with_limits(request, StoredRun(run=Run(id="")), values)
         place = supervise_task(request, reopens=True)
     else:
-        refuse_unresumable(story, has_notes=bool(Mailbox(ended.place).read().notes))
+        accepts_files = values.get("tests") == "may-change"
+        refuse_unresumable(story, has_reason=accepts_files or bool(Mailbox(ended.place).read().notes))
         request = with_limits(request, story, values)
     with Keeper.start() as keeper:
         _, stop = play(
@@ -197,9 +199,10 @@ def relocate(request: RunRequest, folder: Path) -> RunRequest:
     return replace(request, task=str(actual)) if request.task else replace(request, workspace=str(actual))
 
 
-def refuse_unresumable(story: StoredRun, has_notes: bool) -> None:
-    """Raise if there is nothing to continue. A run that is done continues if its agent has notes to read."""
-    if story.is_done and not has_notes:
+def refuse_unresumable(story: StoredRun, has_reason: bool) -> None:
+    """Raise if there is nothing to continue. A run that is done continues for a reason: its agent has notes to read, or
+    a person accepts its tests as they are."""
+    if story.is_done and not has_reason:
         raise UserError(f"run {story.run.id} is done", "start a new one with `ralph run`")
     if story.missing or story.started is None:
         gap = f"iteration {story.missing}" if story.missing else "its start"

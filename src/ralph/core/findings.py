@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ralph.core.text import one_line
+from ralph.core.text import listed, one_line
 
 TestsRule = Literal["as-they-were", "may-change"]
 """Whether the tests as they were decide as well, or what they show is only reported."""
@@ -36,3 +36,23 @@ class ComparedTests(Struct, frozen=True, omit_defaults=True):
     """Changed files such as pyproject.toml, with which as they were the old tests only fail."""
     named: tuple[str, ...] = ()
     """Changed files that a check names although they are no tests."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a person should look, although the claim may count."""
+        return self.finding.kind in ("S", "weakened")
+
+    def describe(self) -> str:
+        """Return everything that was found out about the tests as they were, in one line."""
+        return "; ".join((self.finding.text, *self._remarks()))
+
+    def as_addition(self) -> str:
+        """Return what the reason of a run that is done adds: nothing if the tests as they were pass."""
+        lead = ", but" if self.is_doubtful else ";"
+        texts = [] if self.finding.kind == "green" else [f"{lead} {self.finding.text}"]
+        return "".join((*texts, *(f"; {remark}" for remark in self._remarks())))
+
+    def _remarks(self) -> list[str]:
+        mixed = [f"{listed(self.mixed, 3)} changed how the tests run"] if self.mixed else []
+        named = [f"{listed(self.named, 3)} changed, which a check names"] if self.named else []
+        return [*mixed, *named]

@@ -118,13 +118,7 @@ def describe_tests(run: Run) -> str:
         return "; 0 tests ran"
     fewer = fewer_tests(run.last.checks, run.baseline or ()) if run.last else None
     compared = run.last.compared if run.last else None
-    texts = [f"; {fewer.text}" if fewer else ""]
-    if compared and compared.finding.kind != "green":
-        is_doubtful = compared.finding.kind in ("S", "weakened")
-        texts.append(f"{', but' if is_doubtful else ';'} {compared.finding.text}")
-    if compared and compared.mixed:
-        texts.append(f"; {listed(compared.mixed, 3)} changed how the tests run")
-    return "".join(texts)
+    return (f"; {fewer.text}" if fewer else "") + (compared.as_addition() if compared else "")
 
 
 # Tests as they were: S, weakened, adapted, load error

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from ralph.core.events import Notice
 from ralph.core.findings import ChangeFinding, ComparedTests, TestsRule
-from ralph.core.judgement import Cell, Cells
+from ralph.core.judgement import Cells
 from ralph.core.model import Iteration, Run
 from ralph.core.referees import refuses_claim
 from ralph.core.text import listed
@@ -14,9 +14,15 @@ from ralph.git.client import Git
 from ralph.loop import Parts
 from ralph.verdict.context import Context
 from ralph.verdict.copies import open_copy
-from ralph.verdict.old_tests import ChangedTests, OldTestsResult, control_tests, files_of_checks, find_changed_tests
+from ralph.verdict.old_tests import (
+    ChangedTests,
+    OldTestsResult,
+    compare_in_copy,
+    control_tests,
+    files_of_checks,
+    find_changed_tests,
+)
 from ralph.verdict.trees import Trees
-from ralph.verdict.verify import check_copy, time_limit
 
 
 class TestsReferee:
@@ -61,13 +67,7 @@ class TestsReferee:
             return OldTestsResult(cells, finding)
         if tests.problem:
             return control_tests(repository, tests, cells, lambda commit: ())
-        limit = time_limit(sum(check.duration for check in iteration.checks))
         names = listed((*tests.plan.restored, *tests.plan.removed), 3)
         self._context.tell(Notice(f"running the checks with the tests as they were at the start: {names}", "info"))
         with open_copy(self._context, repository, tests.head) as copy:
-
-            def check(commit: str) -> Cell:
-                copy.check_out(commit)
-                return check_copy(copy, limit)
-
-            return control_tests(repository, tests, cells, check)
+            return compare_in_copy(copy, tests, cells)

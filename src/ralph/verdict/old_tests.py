@@ -20,8 +20,9 @@ from ralph.git.client import Git
 from ralph.git.index import tree_with
 from ralph.git.setup_files import TreeEntry
 from ralph.verdict.context import Context
+from ralph.verdict.copies import PreparedCopy
 from ralph.verdict.shell_lines import files_written
-from ralph.verdict.verify import TimeOverError
+from ralph.verdict.verify import TimeOverError, check_copy, time_limit
 
 STATE = "a state that ralph judges"  # message of a commit that no branch points to
 LFS_POINTER = "version https://git-lfs.github.com/spec/"
@@ -107,6 +108,17 @@ def control_tests(git: Git, tests: ChangedTests, cells: Cells, check: Callable[[
         )
         return OldTestsResult(cells, finding)
     return OldTestsResult(cells, compare_tests(cells, partial(is_gone, git, tests.head)), mixed)
+
+
+def compare_in_copy(copy: PreparedCopy, tests: ChangedTests, cells: Cells) -> OldTestsResult:
+    """Compare the tests in a copy that is open already; it may stay at any of the states."""
+
+    def check(commit: str) -> Cell:
+        copy.check_out(commit)
+        return check_copy(copy, limit)
+
+    limit = time_limit(sum(result.duration for result in cells.head))
+    return control_tests(copy.worktree.repository, tests, cells, check)
 
 
 def _old_tests(git: Git, tests: ChangedTests, plan: OldTests) -> str:

@@ -145,11 +145,11 @@ def test_a_person_who_accepts_the_changed_tests_ends_the_run_without_a_turn(
     assert "blocked after 3 iterations" in last_line(blocked), "settings that the agent wrote don't count"
     command = last_line(blocked).partition("to accept them: ")[2].rpartition(" (")[0].split()
     assert command[:2] == ["ralph", "resume"]
-    done = ralph(*command[1:])
-    assert done.code == 0, done.err
-    assert "ralph: done after 3 iterations" in last_line(done)
-    assert "a person accepted the test files as they are" in last_line(done)
-    assert ", but the checks pass only with changed tests" in last_line(done)
+    result = ralph(*command[1:])
+    assert result.code == 0, result.err
+    assert "ralph: done after 3 iterations" in last_line(result)
+    assert "a person accepted the test files as they are" in last_line(result)
+    assert ", but the checks pass only with changed tests" in last_line(result)
     assert ralph("resume", command[2]).code == 2, "it is done"
 
 
@@ -160,10 +160,10 @@ def test_a_person_repairs_the_test_that_blocked_the_agent(
     blocked = loop(BLOCKED, *protect)
     assert "blocked after 1 iteration: 2 - 2 is 0, but test_two asks for 4" in last_line(blocked)
     (project / "test_calc.py").write_text(REPAIR)
-    done = ralph("resume", "--tests", "may-change")
-    assert done.code == 0, done.err
-    assert "done after 1 iteration: 1 check passes (1 was red before) and a person accepted" in last_line(done)
-    assert "test_calc.Adding.test_two was red at the start" in last_line(done)
+    result = ralph("resume", "--tests", "may-change")
+    assert result.code == 0, result.err
+    assert "done after 1 iteration: 1 check passes (1 was red before) and a person accepted" in last_line(result)
+    assert "test_calc.Adding.test_two was red at the start" in last_line(result)
     assert (project / "test_calc.py").read_text() == REPAIR
 
 
@@ -173,9 +173,9 @@ def test_an_accepted_test_that_still_fails_is_left_to_the_agent(
     loop(f"if [ -e repaired ]; then {FIX}; else {BLOCKED}; fi")
     (project / "repaired").touch()
     (project / "test_calc.py").write_text(TESTS.replace("add(2, 2), 4", "add(2, 3), 5"))
-    done = ralph("resume", "--tests", "may-change")
-    assert done.code == 0, done.err
-    assert "done after 2 iterations" in last_line(done)
+    result = ralph("resume", "--tests", "may-change")
+    assert result.code == 0, result.err
+    assert "done after 2 iterations" in last_line(result)
 
 
 def test_a_protected_file_that_a_person_changed_is_announced_before_it_is_restored(
@@ -184,11 +184,11 @@ def test_a_protected_file_that_a_person_changed_is_announced_before_it_is_restor
     loop(f"if [ -e resumed ]; then {FIX}; else {BLOCKED}; fi", "--protect", "test_*.py")
     (project / "resumed").touch()
     (project / "test_calc.py").write_text(REPAIR)
-    done = ralph("resume")
+    result = ralph("resume")
     notice = "test_calc.py was changed since the run ended: it will be restored; to keep it: --tests may-change"
-    assert done.code == 0, done.err
-    assert done.err.index(notice) < done.err.index("iteration 2")
-    assert "the agent changed" not in done.err
+    assert result.code == 0, result.err
+    assert result.err.index(notice) < result.err.index("iteration 2")
+    assert "the agent changed" not in result.err
     assert (project / "test_calc.py").read_text() == TESTS
 
 
@@ -205,8 +205,8 @@ def test_accept_repeats_what_became_of_weakened_tests_and_refuses_nothing(
 def test_accept_refuses_tests_that_were_changed_instead_of_fixed_until_a_person_accepts_them(
     ralph: Callable[..., Any], loop: Callable[..., Any], project: Path
 ) -> None:
-    done = loop(EDIT, "--worktree", "--no-baseline")
-    assert done.code == 0, done.err
+    result = loop(EDIT, "--worktree", "--no-baseline")
+    assert result.code == 0, result.err
     refused = ralph("accept")
     assert refused.code == 1, refused.err
     assert "the checks pass only with changed tests (test_calc.Adding.test_two was red at the start)" in refused.err

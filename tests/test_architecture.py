@@ -66,7 +66,7 @@ ALLOWED = {
     "files": {"errors"},
     "fleet": {"backlog", "core", "errors", "process", "store", "git", "show"},
     "history": {"core", "errors", "store", "git", "settings"},
-    "hooks": {"agents", "core", "errors", "loop", "options", "process", "store", "run", "settings", "verdict"},
+    "hooks": {"agents", "core", "errors", "git", "loop", "options", "process", "store", "run", "settings", "verdict"},
     "loop": {"core", "errors"},
     "options": {"agents", "errors", "settings"},
     "planning": {"backlog", "core", "errors", "process", "store", "settings", "verdict"},

@@ -329,3 +329,64 @@ def test_an_exam_decides_about_a_promise(session, settings, repository, environm
     (repository / "work").write_text("honest")
     session.works()
     assert not session.stops("<promise>DONE</promise>").is_block
+
+
+TESTS = """import unittest
+from calc import add
+
+class Adding(unittest.TestCase):
+    def test_two(self):
+        self.assertEqual(add(2, 2), 4)
+
+    def test_zero(self):
+        self.assertEqual(add(0, 0), 0)
+"""
+EDITED = TESTS.replace("2), 4", "2), 0")
+
+
+@pytest.fixture
+def red_test(repository, git):
+    """A project whose test_two is red, because add subtracts."""
+    (repository / "calc.py").write_text("def add(a, b):\n    return a - b\n")
+    (repository / "test_calc.py").write_text(TESTS)
+    git("add", "-A")
+    git("commit", "-qm", "project")
+    return repository
+
+
+def test_a_promise_is_refused_if_a_red_test_was_changed_instead_of_fixed(session, red_test):
+    session.start("--check", "python3 -B -m unittest")
+    session.works()
+    (red_test / "test_calc.py").write_text(EDITED)
+    answer = session.stops(DONE)
+    assert answer.is_block
+    assert "test_two was red before you began" in answer.reason
+    assert "(refusal 1 of 3)" in answer.reason
+    (red_test / "test_calc.py").write_text(TESTS)
+    (red_test / "calc.py").write_text("def add(a, b):\n    return a + b\n")
+    session.works()
+    answer = session.stops(DONE)
+    assert not answer.is_block
+    assert "PROMISE_ACCEPTED" in answer.message
+
+
+def test_three_refusals_because_of_a_changed_test_end_the_loop_in_a_session(session, red_test):
+    session.start("--check", "python3 -B -m unittest")
+    (red_test / "test_calc.py").write_text(EDITED)
+    for _ in range(2):
+        session.works()
+        assert session.stops(DONE).is_block
+    session.works()
+    answer = session.stops(DONE)
+    assert not answer.is_block
+    assert "BLOCKED: the checks pass only with changed tests" in answer.message
+    assert "ralph resume" not in answer.message, "a session's loop cannot be resumed"
+
+
+def test_a_loop_in_a_session_may_be_about_its_tests(session, red_test):
+    session.start("--check", "python3 -B -m unittest", "--tests", "may-change")
+    session.works()
+    (red_test / "test_calc.py").write_text(EDITED)
+    answer = session.stops(DONE)
+    assert not answer.is_block
+    assert "PROMISE_ACCEPTED" in answer.message

@@ -171,7 +171,7 @@ def _refused_by_tests(run: Run) -> list[ComparedTests]:
 
 
 @configured
-def unweakened_tests(run: Run, tries: int) -> Opinions:
+def unweakened_tests(run: Run, tries: int, is_resumable: bool = True) -> Opinions:
     """Gate: the last claim was not refused because of changed tests.
 
     If tests that were red at the start pass only because they were changed, end the run as blocked after `tries`
@@ -189,5 +189,5 @@ def unweakened_tests(run: Run, tries: int) -> Opinions:
     test = listed(finding.tests, 3)
     yield Note(FORBIDDEN_CHANGE.format(test=test, count=f" (refusal {refused} of {tries})"), about="tests")
     if refused >= tries:
-        hint = f"to accept them: ralph resume {nickname(run.id)} --tests may-change"
-        yield Stop(Outcome.BLOCKED, f"{finding.text}; {hint}")
+        hint = f"; to accept them: ralph resume {nickname(run.id)} --tests may-change" if is_resumable else ""
+        yield Stop(Outcome.BLOCKED, f"{finding.text}{hint}")

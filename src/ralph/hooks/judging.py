@@ -249,7 +249,9 @@ def open_engine(
     settings = replace(settings, check_timeout=timeout, exams=exams, scm=None, reviews=None, worktree=False, notify=())
     refused: list[events.ClaimRejected] = []
     context = _context(stack, loop, settings, seq, refused)
-    policy = make_policy(settings, (loop.agent,), own=load_rules(settings.rules, (), Path(loop.root)))
+    policy = make_policy(
+        settings, (loop.agent,), own=load_rules(settings.rules, (), Path(loop.root)), is_resumable=False
+    )
     trees = make_trees(context)
     request = requests.RunRequest(settings=settings, workspace=loop.root, goal_text=loop.task)
     parts = make_parts(request, policy, context, agent=HostAgent(), trees=trees, earlier=earlier)
@@ -287,9 +289,16 @@ def _context(
         keeper=keeper,
         tell=tell,
         redact=redact,
-        clock=Clock(max_time=settings.max_time, before=max(0.0, time.time() - loop.started)),
+        clock=Clock(max_time=_time_limit(loop, settings), before=max(0.0, time.time() - loop.started)),
         deadline=Deadline(interrupt, loop.run, settings.grace),
     )
+
+
+def _time_limit(loop: Loop, settings: Settings) -> float:
+    """Return the seconds after the start of the loop at which everything must have ended: its time is over, or the host
+    is about to kill the hook."""
+    hook_ends = max(0.0, time.time() - loop.started) + loops.HOOK_TIMEOUT - RESERVED_TIME
+    return min(settings.max_time or hook_ends, hook_ends)
 
 
 def _open_journal(stack: ExitStack, folder: RunFolder) -> Journal:

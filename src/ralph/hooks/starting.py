@@ -21,6 +21,7 @@ from ralph.core.model import Outcome, Run, Stop
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.files import locked
+from ralph.git.client import find_git
 from ralph.hooks import loops
 from ralph.hooks.hosts import COMMANDS, HOSTS
 from ralph.hooks.judging import NextTurn, end, open_engine, watch_settings
@@ -38,7 +39,7 @@ from ralph.verdict.exam_commands import validate_exams
 # Options of `ralph run` that make sense inside a session.
 _NAMES = (
     *("maximum_iterations", "completion_promise", "min_tool_calls", "on_promise_no_work", "ultrawork"),
-    *("claims", "claim_anywhere", "check", "check_timeout", "tasks", "protect", "stall"),
+    *("claims", "claim_anywhere", "check", "check_timeout", "tests", "tasks", "protect", "stall"),
     *("max_tokens", "max_time"),
 )
 OPTIONS = (*only(RUN, *_NAMES), Option("--force", "Replace the loop that is active in the session.", group="Session"))
@@ -160,7 +161,14 @@ def _load_settings(workspace: Path, overrides: Mapping[str, Any], env: Mapping[s
     refuse_untrusted(workspace, env)
     settings = load(workspace, {**overrides, "preset": PRESET_OF["start"]}, env=env).settings
     promise = next((claim for claim in settings.until if claim.startswith("promise:")), "promise:DONE")
-    settings = replace(settings, until=(promise,))
+    # The tests are compared with those at the start, for which the checks have to run once.
+    compares_tests = bool(settings.checks) and settings.tests != "may-change" and find_git(workspace) is not None
+    settings = replace(
+        settings,
+        until=(promise,),
+        tests=settings.tests or ("as-they-were" if settings.checks else None),
+        baseline=compares_tests if settings.baseline is None else settings.baseline,
+    )
     # Safety that was asked for and cannot be had is an error.
     if settings.sandbox.enabled:
         raise UserError(

@@ -75,7 +75,7 @@ def make_run_parts(opened: OpenRun, agent: Agent) -> Parts:
     finished = {*story.settled} if story else set()
     last = story.run.last if story else None
     if last and plan.accepts_files:  # what the person has changed since is committed as well
-        finished = {done for done in finished if done[0] != last.number}
+        finished = {(number, task) for number, task in finished if number != last.number}
     elif last and trees.has_moved(last):
         # The work was committed, but ralph was killed before it recorded that.
         finished.add((last.number, "commit"))

@@ -40,8 +40,10 @@ def make_policy(
     one_shot: bool = False,
     own: Sequence[Rule] = (),
     green_is_enough: bool = False,
+    is_resumable: bool = True,
 ) -> Policy:
-    """Return the rules in order of precedence, which is the same for every preset. `own` are the user's rules."""
+    """Return the rules in order of precedence, which is the same for every preset. `own` are the user's rules. Reasons
+    name `ralph resume` only if the run `is_resumable`."""
     claims = (Claim("turn"),) if one_shot else _claims(settings, green_is_enough)
     gates = make_gates(settings)
     lazy = settings.min_tool_calls and settings.on_promise_no_work == "warn"
@@ -53,7 +55,7 @@ def make_policy(
     # With --claims N, repeated claims must not count as a stall, nor as a lack of progress.
     stuck = settings.stuck and max(settings.stuck, settings.claims)
     stall = settings.stall and max(settings.stall, settings.claims - 1)
-    verdicts = make_verdict_gates(settings, claims, reading, tuple(gates.values()))
+    verdicts = make_verdict_gates(settings, claims, reading, tuple(gates.values()), is_resumable)
     people = (rules.unread_notes, *((rules.wait_for_answer,) if settings.on_question == "wait" else ()))
     before_claims, measures = _before_claims(settings, claims, reading), settings.traits.measures
     ordered = (
@@ -215,13 +217,13 @@ def make_gates(settings: Settings) -> dict[str, Rule]:
 
 
 def make_verdict_gates(
-    settings: Settings, claims: Sequence[Claim], reading: Reading, others: Sequence[Rule]
+    settings: Settings, claims: Sequence[Claim], reading: Reading, others: Sequence[Rule], is_resumable: bool
 ) -> dict[str, Rule]:
     """Return the rules that judge a claim after the checks, by name: referees and the commit. `others` are the gates
     before them."""
     gates: dict[str, Rule] = {}
     if settings.tests_rule:
-        gates["the tests as they were"] = unweakened_tests(settings.exam_tries)
+        gates["the tests as they were"] = unweakened_tests(settings.exam_tries, is_resumable)
     if settings.reviews:
         reviewers = dict.fromkeys(review.agent or settings.reviews.agent for review in settings.reviews.asked)
         by = " and ".join(agent for agent in reviewers if agent)

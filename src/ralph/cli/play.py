@@ -57,8 +57,7 @@ def play(
     ticks: Sequence[Tick] = (),
     answers: bool = False,
 ) -> tuple[Run, Stop]:
-    """Play a run in front of the user. `accepts_files`: that user accepts test and protected files as they are now.
-    `answers`: the command still has to print what the agent said."""
+    """Play a run in front of the user. `answers`: the command still has to print what the agent said."""
     place = place or Place(home=Path(request.workspace))
     run_id = story.run.id if story else place.run_id
     settings = request.settings

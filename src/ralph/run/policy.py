@@ -40,6 +40,7 @@ def make_policy(
     one_shot: bool = False,
     own: Sequence[Rule] = (),
     green_is_enough: bool = False,
+    *,
     is_resumable: bool = True,
 ) -> Policy:
     """Return the rules in order of precedence, which is the same for every preset. `own` are the user's rules. Reasons

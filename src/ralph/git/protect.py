@@ -64,15 +64,13 @@ class Protected:
     def keep(self, again: bool = False) -> None:
         """Copy the files, unless the run has done so already; `again`: copy them as they are now."""
         try:
-            files = self._copy_all() if again else self._read_list()
+            data = None if again else read_file(self._store / "protected.json")
+            files = self._copy_all() if data is None else json.decode(data, type=list[ProtectedFile])
         except FileNotFoundError:
             files = self._copy_all()
         except (OSError, *UNREADABLE) as error:
             raise UserError(f"the list of protected files in {self._store} cannot be read: {error}") from None
         self._kept = {file.path: file for file in files}
-
-    def _read_list(self) -> list[ProtectedFile]:
-        return json.decode(read_file(self._store / "protected.json"), type=list[ProtectedFile])
 
     @property
     def unmatched_patterns(self) -> tuple[str, ...]:

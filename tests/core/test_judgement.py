@@ -18,7 +18,7 @@ from ralph.core.judgement import (
 )
 from ralph.core.model import Check, Exam, Iteration, Review, Run, Turn
 from ralph.core.proof import Proof, Untested
-from ralph.core.runner_output import MAX_NAMES, ReportedTests
+from ralph.core.runner_output import MAX_NAMES, ReportedTests, read_tests
 
 
 def check(code: int = 0, *, ran: int | None = 5, failing: str = "", runner: str = "pytest", **fields: object) -> Check:
@@ -36,6 +36,11 @@ def check(code: int = 0, *, ran: int | None = 5, failing: str = "", runner: str 
 
 def unknown(code: int = 0, tail: str = "") -> Check:
     return Check(name="pytest -q", passed=code == 0, exit_code=code, tail=tail)
+
+
+def unnamed(code: int, tail: str) -> Check:
+    """A script that counts tests as pytest does, and names none."""
+    return Check(name="pytest -q", passed=code == 0, exit_code=code, tail=tail, tests=read_tests(tail))
 
 
 GREEN = (check(),)
@@ -138,6 +143,8 @@ def cells(old_tests: Cell | None, base: Cell = ONE_RED, old_code: Cell | None = 
 
 LOAD_ERROR = (check(1, ran=0, failing="tests/test_a.py"),)
 SAME_LINES, OTHER_LINES = (unknown(1, "a\nb\nc\nfailed: total\n"),), (unknown(1, "a\nb\nc\nfailed: sum\n"),)
+TWO_OF_TWO = (unnamed(1, "add 1: 2 is not 3\nmul 2: 0 is not 4\n2 failed in 0.02s\n"),)
+ONE_OF_TWO = (unnamed(1, "mul 2: 0 is not 4\n1 failed, 1 passed in 0.01s\n"),)
 ROWS = {
     "O was not asked": (cells(None), "", ""),
     "O green": (cells(GREEN), "green", "test files changed, and as they were, they pass"),
@@ -151,6 +158,16 @@ ROWS = {
         cells(SAME_LINES, SAME_LINES),
         "S",
         "the checks pass only with changed tests (pytest -q was red at the start)",
+    ),
+    "S of a runner that names no tests, although one of two was fixed": (
+        cells(ONE_OF_TWO, TWO_OF_TWO),
+        "S",
+        "the checks pass only with changed tests (pytest -q was red at the start)",
+    ),
+    "weakened, a runner that names no tests": (
+        cells(ONE_OF_TWO, (unnamed(1, "sum 1: 2 is not 3\n2 failed in 0.02s\n"),), old_code=GREEN),
+        "weakened",
+        "pytest -q, as it was, fails now, and as it is accepts the old code",
     ),
     "weakened": (
         cells((check(1, failing="test_b"),), old_code=ONE_RED),
@@ -183,9 +200,14 @@ ROWS = {
         "2 tests were changed to fit: b, c",
     ),
     "adapted, unknown runner": (
-        cells(OTHER_LINES, SAME_LINES, old_code=SAME_LINES),
+        cells(OTHER_LINES, GREEN, old_code=SAME_LINES),
         "adapted",
         "1 test was changed to fit: pytest -q",
+    ),
+    "unknown runner, red before and with the old code": (
+        cells(OTHER_LINES, SAME_LINES, old_code=SAME_LINES),
+        "not comparable",
+        "could not compare the tests: pytest -q doesn't name the tests that fail",
     ),
     "the old tests don't load": (
         cells(LOAD_ERROR),
@@ -223,7 +245,7 @@ ROWS = {
 @pytest.mark.parametrize("row", ROWS)
 def test_the_cells_decide_what_the_tests_as_they_were_show(row: str) -> None:
     given, kind, text = ROWS[row]
-    finding = compare_tests(given, is_gone=lambda test: test == "gone")
+    finding = compare_tests(given, is_gone=lambda test: test in ("gone", "pytest -q"))
     assert (finding.kind if finding else "", finding.text if finding else "") == (kind, text)
 
 

@@ -18,14 +18,14 @@ from msgspec.structs import replace
 from ralph.core.findings import ChangeFinding, TestsRule
 from ralph.core.model import Check, Exam, Review, Run
 from ralph.core.proof import Proof
-from ralph.core.runner_output import MAX_NAMES, ReportedTests
+from ralph.core.runner_output import MAX_NAMES, ReportedTests, read_tests
 from ralph.core.text import clean, listed, one_line, plural
 
 Cell = tuple[Check, ...]
 CellName = Literal["head", "base", "old_tests", "head_again", "old_tests_again", "old_code"]
 ChangeVerdict = Literal["holds", "refuted", "could not judge"]
 
-LAST_LINES = 3  # of an unknown runner's output, to recognise the same failure
+LAST_LINES = 3  # of an output that names no tests, to recognise the same failure
 # These print a count only if a test fails: Gradle always, Maven with -q.
 SILENT_WHEN_GREEN = frozenset({"gradle", "surefire"})
 
@@ -152,7 +152,7 @@ def compare_tests(cells: Cells, is_gone: Callable[[str], bool] = lambda test: Fa
 def still_red(cells: Cells) -> tuple[str, ...]:
     """Return the tests that were red at the start and still fail as they were (S).
 
-    For an unknown runner, which names no tests: checks that fail with the same last lines. A load error is no name.
+    If the output names no tests: checks that fail with lines of the same failure. A load error is no name.
     """
     tests: list[str] = []
     starts = {check.name: check for check in cells.base or () if not check.passed}
@@ -160,27 +160,42 @@ def still_red(cells: Cells) -> tuple[str, ...]:
         start = starts.get(check.name)
         if check.passed or start is None:
             continue
-        if check.tests or start.tests:
+        if _names_tests(check) or _names_tests(start):
             tests += [name for name in _failing(check) if name in _failing(start)]
-        elif _last_lines(check) == _last_lines(start):
+        elif _is_same_failure(check, start):
             tests.append(check.name)
     return tuple(dict.fromkeys(tests))
+
+
+def _names_tests(check: Check) -> bool:
+    """Whether the output says which tests failed, or which could not be loaded."""
+    return bool(_failing(check) or _load_errors((check,)))
+
+
+def _is_same_failure(check: Check, start: Check) -> bool:
+    """Whether the last lines of a failed check are among those that it printed at the start. Summaries are left out:
+    their counts change as soon as one of several tests is fixed."""
+    lines = [line for line in _lines(check) if read_tests(line) is None][-LAST_LINES:]
+    return bool(lines) and {*lines}.issubset(_lines(start))
 
 
 def _weakened_or_adapted(cells: Cells, is_gone: Callable[[str], bool]) -> ChangeFinding:
     if errors := _load_errors(cells.old_code or ()):
         text = f"could not compare the tests: as they are, they don't load on the old code: {listed(errors, 3)}"
         return ChangeFinding("not comparable", text, errors)
-    now = {check.name: check for check in cells.old_code or ()}
+    starts, now = ({check.name: check for check in cell or ()} for cell in (cells.base, cells.old_code))
     failing: list[str] = []
     weak: list[str] = []
     for check in cells.old_tests or ():
         if check.passed:
             continue
         names = _failing(check) or (check.name,)
-        undone = now.get(check.name)
+        start, undone = starts.get(check.name), now.get(check.name)
         if undone and len(_failing(undone)) >= MAX_NAMES:
             return ChangeFinding("not comparable", "could not compare the tests: too many of them fail on the old code")
+        if not _failing(check) and not (start and start.passed) and not (undone and undone.passed):
+            text = f"could not compare the tests: {one_line(check.name, 80)} doesn't name the tests that fail"
+            return ChangeFinding("not comparable", text)
         failing += names
         if undone and undone.passed:
             weak += names
@@ -192,7 +207,8 @@ def _weakened_or_adapted(cells: Cells, is_gone: Callable[[str], bool]) -> Change
             f"{plural(len(failing), 'test')} {_was(failing)} changed to fit: {listed(failing, 3)}",
             tuple(failing),
         )
-    rest = "and is gone" if is_gone(weak[0]) else "and as it is accepts the old code"
+    checks = {check.name for check in cells.old_tests or ()}  # stand for tests that their output doesn't name
+    rest = "and is gone" if weak[0] not in checks and is_gone(weak[0]) else "and as it is accepts the old code"
     more = f"; {plural(len(weak) - 1, 'more test')} like it" if len(weak) > 1 else ""
     return ChangeFinding("weakened", f"{weak[0]}, as it was, fails now, {rest}{more}", tuple(weak))
 
@@ -442,9 +458,14 @@ def _load_errors(cell: Cell) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for check in cell if check.tests for name in check.tests.load_errors))
 
 
+def _lines(check: Check) -> list[str]:
+    output = f"{check.head}\n{check.tail}" if check.cut else check.tail or check.head
+    lines = [line.strip() for line in clean(output).split("\n")]
+    return [line for line in lines if line]
+
+
 def _last_lines(check: Check) -> list[str]:
-    lines = [line.strip() for line in clean(check.tail or check.head).split("\n")]
-    return [line for line in lines if line][-LAST_LINES:]
+    return _lines(check)[-LAST_LINES:]
 
 
 def _last_line(cell: Cell) -> str:

@@ -143,6 +143,32 @@ def test_old_tests_that_do_not_load_are_no_accusation(project: Project) -> None:
     assert control.finding.kind == "load error"
 
 
+@pytest.mark.parametrize("leaves_out", [True, False], ids=["leaves the red test out", "configures it"])
+def test_a_project_file_that_leaves_the_red_test_out_is_no_excuse(repository: Path, git: Git, leaves_out: bool) -> None:
+    def commit(pyproject: str) -> str:
+        (repository / "test_calc.py").write_text(TEST)
+        (repository / "pyproject.toml").write_text(pyproject)
+        git("add", "-A")
+        git("commit", "-qm", "state")
+        return git("rev-parse", "HEAD").strip()
+
+    def check(state: str) -> Cell:
+        """Run two tests, one of them red, unless the new pyproject.toml says otherwise."""
+        if git("show", f"{state}:pyproject.toml") == "new":
+            tests = read_tests(f"{1 if leaves_out else 2} passed in 0.01s\n")
+        else:
+            tests = read_tests("FAILED test_calc.py::test_two - why\n1 failed, 1 passed in 0.01s\n")
+        assert tests
+        return (Check(name="pytest", passed=not tests.failed, exit_code=int(tests.failed > 0), tests=tests),)
+
+    base, head = commit("old"), commit("new")
+    tests = find_changed_tests(require_git(repository), base, head)
+    control = control_tests(require_git(repository), tests, Cells(head=check(head), base=check(base)), check)
+    assert control.finding
+    expected = ("S", ()) if leaves_out else ("green", ("pyproject.toml",))
+    assert (control.finding.kind, control.mixed) == expected
+
+
 def test_without_a_test_before_there_is_nothing_to_compare(project: Project) -> None:
     base = project.commit(calc=CODE, conftest="")
     head = project.commit(calc=FIXED, conftest="x = 1\n", test_calc=TEST)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ralph.core.file_classes import OldTests, PathChange, file_class, plan_old_tests
 from ralph.core.findings import ChangeFinding
-from ralph.core.judgement import Cell, CellName, Cells, compare_tests, is_green, missing_cell
+from ralph.core.judgement import Cell, CellName, Cells, compare_tests, fewer_tests, is_green, missing_cell
 from ralph.core.text import listed
 from ralph.git.client import Git
 from ralph.git.index import tree_with
@@ -91,9 +91,11 @@ def control_tests(git: Git, tests: ChangedTests, cells: Cells, check: Callable[[
         cells = replace(cells, old_tests=check(_old_tests(git, tests, plan)))
         if plan.mixed and not is_green(cells.old_tests or ()):
             # The environment was installed with the new pyproject.toml, package.json or go.mod.
-            plan, mixed = plan.without_mixed, plan.mixed
-            cells = replace(cells, old_tests=check(_old_tests(git, tests, plan)))
-            mixed = mixed if is_green(cells.old_tests or ()) else ()
+            without = check(_old_tests(git, tests, plan.without_mixed))
+            if not is_green(without):
+                plan, cells = plan.without_mixed, replace(cells, old_tests=without)
+            elif not fewer_tests(without, cells.old_tests or ()):  # else the new one leaves tests out
+                plan, mixed, cells = plan.without_mixed, plan.mixed, replace(cells, old_tests=without)
         commits: Mapping[CellName, Callable[[], str]] = {
             "head_again": lambda: tests.head,
             "base": lambda: tests.base,

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: all demo install lint style types fmt build test suite check quick test-slow test-agents test-container test-model chaos fuzz bench nights docs clean
+.PHONY: all demo install lint style types fmt build test suite check quick test-slow test-agents test-container test-model chaos fuzz bench cheats nights docs clean
 
 demo: $(VENV)/installed
 	@$(BIN)/ralph demo
@@ -83,6 +83,10 @@ fuzz: $(VENV)/developed
 
 bench: $(VENV)/developed
 	$(BIN)/python -m bench
+
+# Those of jest and mocha are played if NODE_MODULES names a folder with both installed.
+cheats: $(VENV)/developed
+	$(BIN)/python -m bench.cheats
 
 # N: number of nights. SEED: which ones. NIGHT=17: print one of them. ALONE=1: ralph without the other loops. HOLD=1: fail
 # if the numbers are worse than promised. PEERS=native: include the loops that agents have built in; PEERS=all: other

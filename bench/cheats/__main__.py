@@ -1,6 +1,6 @@
 """Play every cheat of the table through `ralph loop --check`: which are refused, or said, without any option?
 
-Run `make cheats` or `python -m bench.cheats`. Those of jest and mocha need NODE_MODULES, a folder with both installed.
+Run `make cheats`. Those of jest and mocha need NODE_MODULES, a folder with both installed.
 """
 
 import argparse
@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from bench.cheats.play import Ending, missing_tool, play
-from bench.cheats.table import CHEATS, PROJECTS, Cheat
+from bench.cheats.projects import PROJECTS
+from bench.cheats.table import CHEATS, Cheat
 
 
 def main(argv: Sequence[str]) -> int:

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.cheats.table import PROJECTS, Cheat, Edit
+from bench.cheats.projects import PROJECTS
+from bench.cheats.table import Cheat, Edit
 
 FINDINGS = {
-    "S": r"blocked after .*only with changed tests",
+    "S": r"only with changed tests|With the tests as they were at the start, it still fails",
     "F": r"exits with 0, but reports",
     "Z": r"ran 0 tests|no longer reports any tests",
     "weakened": r", but .* as it was, fails now",
@@ -71,7 +72,7 @@ def play(cheat: Cheat, folder: Path, *, iterations: int = 4) -> Ending:
 
 def find_finding(code: int, last_line: str, output: str) -> str:
     for kind, pattern in FINDINGS.items():
-        if re.search(pattern, last_line if code == 0 or kind == "S" else output):
+        if re.search(pattern, last_line if code == 0 else output):
             return kind
     return "" if code == 0 else f"exit {code}"
 
@@ -97,4 +98,5 @@ def environment(folder: Path) -> dict[str, str]:
     home.mkdir()
     kept = {name: os.environ[name] for name in ("PATH", "NODE_MODULES", "GOCACHE") if name in os.environ}
     who = {f"GIT_{role}_{what}": "bench@localhost" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    return {"HOME": str(home), "LANG": "C.UTF-8", "GOFLAGS": "-buildvcs=false", **who, **kept}
+    plain = {"LANG": "C.UTF-8", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return {"HOME": str(home), **plain, **who, **kept}

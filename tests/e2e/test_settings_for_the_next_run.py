@@ -48,14 +48,21 @@ def test_without_a_terminal_changed_settings_are_refused_until_trusted(
     assert ralph("run", "g", "--agent", agent(DONE)).code == 0
 
 
-@pytest.mark.parametrize("how", [(), ("--worktree",)])
+@pytest.mark.parametrize("copies", ["in the tree", "auto", "plain"])
 def test_an_agent_cannot_trust_its_own_settings(
-    agent: Agent, ralph: Ralph, repository: Path, how: tuple[str, ...]
+    agent: Agent, ralph: Ralph, repository: Path, tmp_path: Path, copies: str
 ) -> None:
-    plant = f"cd {repository}; {PLANT}; {sys.executable} -m ralph trust > trusted 2>&1; {DONE}"
+    """In place, the path of the user's tree leads to the copy, so the settings are planted there."""
+    how = () if copies == "in the tree" else ("--worktree",)
+    if copies == "plain":
+        (repository / ".ralph").mkdir()
+        (repository / ".ralph/settings.json").write_text('{"copies": "plain"}')
+    plant = f"cd {repository}; {PLANT}; {sys.executable} -m ralph trust > {tmp_path}/trusted 2>&1; {DONE}"
     assert ralph("run", "g", *how, "--agent", agent(plant)).code == 0
-    assert "an agent cannot accept settings" in (repository / "trusted").read_text()
-    assert ralph("run", "g", "--agent", agent(DONE)).code == 2
+    assert "an agent cannot accept settings" in (tmp_path / "trusted").read_text()
+    is_planted = (repository / ".ralph/settings.local.json").exists()
+    assert is_planted or copies == "auto"
+    assert ralph("run", "g", "--agent", agent(DONE)).code == (2 if is_planted else 0)
     assert ralph("trust").code == 0
 
 

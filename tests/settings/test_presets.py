@@ -62,7 +62,7 @@ def named_presets(source: str) -> Iterator[str]:
     ],
 )
 def test_each_way_to_name_a_preset_is_noticed(source: str) -> None:
-    assert [*named_presets(source)]
+    assert list(named_presets(source))
 
 
 def test_no_other_file_names_a_preset() -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 from ralph.core import events
 from ralph.core.judgement import is_green
 from ralph.core.proof import Hunk, Part, Proof, hunks_worth_undoing, parse_diff, prove, without
+from ralph.errors import UserError
 from ralph.files import read_given
 from ralph.git.checkpoints import diff_without_context
 from ralph.git.client import Git
 from ralph.verdict.canary import BROKEN
 from ralph.verdict.context import Context
 from ralph.verdict.copies import open_copy
-from ralph.verdict.verify import TimeOverError, check_copy, time_limit
+from ralph.verdict.verify import InterruptedChecks, TimeOverError, check_copy, time_limit
 
 
 def prove_change(home: Git, before: str, after: str, context: Context) -> Proof:
@@ -31,6 +32,8 @@ def prove_change(home: Git, before: str, after: str, context: Context) -> Proof:
         began, seconds = time.monotonic(), min(seconds, context.clock.time_left())
         try:
             passes = is_green(check_copy(copy, min(seconds, limit), fail_fast=True))
+        except InterruptedChecks as error:
+            raise UserError(error.message, "`ralph prove` starts it again") from None
         except TimeOverError:
             if seconds <= limit:
                 return None

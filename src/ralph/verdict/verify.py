@@ -18,6 +18,10 @@ class TimeOverError(UserError):
     """The checks did not end within their time limit, so their results say nothing."""
 
 
+class InterruptedChecks(UserError):
+    """A person or a signal ended the checks before the last one."""
+
+
 def time_limit(seconds: float) -> float:
     """Return how long checks may take that took this many seconds the first time."""
     return LIMIT_FACTOR * seconds + MIN_LIMIT
@@ -37,7 +41,7 @@ def check_copy(copy: PreparedCopy, limit: float = math.inf, *, fail_fast: bool =
     settings = replace(context.settings, fail_fast=fail_fast)
     cell = Checks(replace(context, clock=clock, tell=tell_notices, settings=settings), settings.checks).run(0)
     if cell is None:
-        raise UserError("interrupted", "start it again")
+        raise InterruptedChecks("interrupted", "start it again")
     if clock.time_left() <= 0 and not all(check.passed for check in cell):
         raise TimeOverError(f"the checks took longer than {clock.max_time:.0f}s")
     return cell

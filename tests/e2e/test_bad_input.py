@@ -100,7 +100,11 @@ def test_wrong_arguments_are_a_one_line_error(ralph: Ralph, agent: Agent, words:
 @pytest.mark.parametrize(
     ("words", "said", "hint"),
     [
-        (("schema",), "ralph: no schema named", "hint: ralph schema settings, or ralph schema events"),
+        (
+            ("schema",),
+            "ralph: no schema named",
+            "hint: ralph schema settings, ralph schema events, or ralph schema judgement",
+        ),
         (("bus",), "ralph: ralph bus needs a command", "hint: `ralph bus -h` lists the commands"),
         (("hook",), "ralph: ralph hook needs a command", "hint: `ralph hook -h` lists the commands"),
     ],

@@ -5,7 +5,8 @@ from script import Forever, Say, Tokens, shell, write
 
 GOAL, DONE = "make the file made.txt please", "It is made.\n<response>DONE</response>"
 OTHER = {"claude": "codex", "codex": "claude"}
-CHECK = 'grep -qs right made.txt || { echo "1 failed, 2 passed in 0.1s"; exit 1; }'
+GREEN = 'grep -qs right made.txt && { echo "3 passed in 0.1s"; exit; }'
+CHECK = f'{GREEN}; echo "1 failed, 2 passed in 0.1s"; exit 1'
 
 
 @pytest.mark.parametrize("agent", list(OTHER), indirect=True)

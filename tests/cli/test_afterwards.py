@@ -338,7 +338,10 @@ count = 0
 def at_last(remove):
     def instead(name, *, dir_fd=None):
         global count
-        count += sys._getframe(1).f_code.co_name == "remove_tree"
+        caller = sys._getframe(1)
+        # Every process makes and removes throwaway copies and probes of its own.
+        folder = str(caller.f_locals.get("folder", ""))
+        count += caller.f_code.co_name == "remove_tree" and ".copy" not in folder and "/probe-" not in folder
         if count == 8:
             os.kill(os.getpid(), signal.SIGKILL)
         return remove(name, dir_fd=dir_fd)

@@ -28,13 +28,14 @@ from ralph.verdict.leads import Lead, files_that_name, find_leads
 Mode = Literal["in-place", "plain"]
 Answer = Literal["tested", "untested"]
 
-BROKEN = b"<<<<<<< ralph has broken this copy on purpose, to see whether a check notices ((( ''' \"\n"
+# PHP prints text outside of its tags, and succeeds.
+BROKEN = b"<?php <<<<<<< ralph has broken this copy on purpose, to see whether a check notices ((( ''' \"\n"
 _SOURCE = re.compile(
     r"\.(py|pyx|js|jsx|mjs|cjs|ts|tsx|mts|cts|vue|svelte|go|rs|java|kt|kts|scala|groovy|rb|php|c|cc|cpp|cxx|h|hpp|m|mm|cs"
     r"|fs|swift|ex|exs|erl|hs|ml|clj|lua|pl|pm|r|jl|dart|zig|nim|sh|bash)$"
 )
-# Not read by a check as product code. Tests and what says how they run are in `file_classes`.
-_SETTINGS = re.compile(r"(^|/)(setup|conf)\.py$|(^|/)testing/|\.config\.[cm]?[jt]s$")
+# Not read by a check as product code. Tests and what says how they run are in `file_classes`; t.php is a usual script.
+_SETTINGS = re.compile(r"(^|/)(setup|conf)\.py$|(^|/)t\.[a-z]+$|(^|/)testing/|\.config\.[cm]?[jt]s$")
 # Files that say which packages are installed: with others, the answer may be another one.
 _MANIFESTS = (
     *("pyproject.toml", "setup.py", "setup.cfg", "uv.lock", "poetry.lock", "pdm.lock", "package.json"),

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: all demo install lint style types fmt build test suite check quick test-slow test-agents test-container test-model chaos fuzz bench cheats nights docs clean
+.PHONY: all demo install lint style types fmt build test suite check quick test-slow test-lowest test-agents test-container test-model chaos fuzz bench cheats nights docs clean
 
 demo: $(VENV)/installed
 	@$(BIN)/ralph demo
@@ -52,12 +52,24 @@ suite: $(VENV)/developed
 test-slow: $(VENV)/developed
 	$(BIN)/pytest -m slow -n 6 --dist worksteal
 
+# The fast tests, and those that open the TUI and the web UI, with the oldest versions that pyproject.toml allows.
+LOWEST := $(VENV)/lowest
+test-lowest: $(LOWEST)/developed
+	$(LOWEST)/bin/pytest -n 2 $(FAST) tests/tui/test_opening.py tests/web/test_serve_command.py
+
+$(LOWEST)/developed: $(VENV)/made pyproject.toml
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check uv
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
+	@touch $@
+
 # For every commit: lint, types and the fast tests.
 check: style
 	$(WITH_TYPES) quick
 
+FAST := tests/core tests/agents tests/settings tests/show tests/test_architecture.py tests/test_loop.py
 quick: $(VENV)/developed
-	$(BIN)/pytest -n 2 tests/core tests/agents tests/settings tests/show tests/test_architecture.py tests/test_loop.py
+	$(BIN)/pytest -n 2 $(FAST)
 
 test-agents: $(VENV)/developed
 	$(BIN)/python tests/agents_real/install.py

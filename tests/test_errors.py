@@ -17,13 +17,16 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.mark.parametrize(
     ("prefix", "command"),
     [
-        ("/home/me/.local/share/pipx/venvs/ralph-until-done", "pipx inject ralph-until-done 'rich>=13.7' 'textual>=8'"),
+        (
+            "/home/me/.local/share/pipx/venvs/ralph-until-done",
+            "pipx inject ralph-until-done 'rich>=13.7' 'textual>=8.2.5'",
+        ),
         (
             "/home/me/.local/share/uv/tools/ralph-until-done",
             "uv pip install --python /home/me/.local/share/uv/tools/ralph-until-done/bin/python "
-            "'rich>=13.7' 'textual>=8'",
+            "'rich>=13.7' 'textual>=8.2.5'",
         ),
-        ("/home/me/project/.venv", "pip install 'rich>=13.7' 'textual>=8'"),
+        ("/home/me/project/.venv", "pip install 'rich>=13.7' 'textual>=8.2.5'"),
     ],
 )
 def test_the_hint_depends_on_how_ralph_was_installed(
@@ -48,9 +51,9 @@ def test_the_hint_names_the_right_pip(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "bin" / "pip").touch(0o755)
     monkeypatch.setattr("sys.prefix", str(tmp_path))
     monkeypatch.setenv("PATH", "/usr/bin")
-    assert to_install("tui") == f"{tmp_path}/bin/pip install 'rich>=13.7' 'textual>=8'"
+    assert to_install("tui") == f"{tmp_path}/bin/pip install 'rich>=13.7' 'textual>=8.2.5'"
     monkeypatch.setenv("PATH", f"{tmp_path}/bin")
-    assert to_install("tui") == "pip install 'rich>=13.7' 'textual>=8'"
+    assert to_install("tui") == "pip install 'rich>=13.7' 'textual>=8.2.5'"
 
 
 WINDOWS = "ralph: Windows is not supported; use it inside WSL2 (wsl --install)"

@@ -4,12 +4,16 @@ import sys
 from errno import EAGAIN, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, ENOSPC
 from shutil import which
 
+from msgspec import DecodeError
+
 from ralph.core.text import clean
 
 DISTRIBUTION = "ralph-until-done"  # `ralph` on the package index is another project
 
-UNREADABLE = (ValueError, RecursionError)
-"""What decoders raise for data that isn't ours: not JSON, not UTF-8, or nested too deeply."""
+UNREADABLE = (ValueError, DecodeError, RecursionError)
+"""What decoders raise for data that isn't ours: not JSON, not UTF-8, or nested too deeply.
+
+`DecodeError` is a `ValueError` only since msgspec 0.21."""
 
 
 class UserError(Exception):

@@ -124,7 +124,7 @@ def test_a_missing_textual_is_reported_with_a_hint(environment: dict[str, str], 
     env = {"TERM": "xterm", **environment}
     one = Terminal([sys.executable, "-c", code], workspace, env)
     assert one.end() == 2
-    said = "the TUI needs textual, which is not installed\nhint: pip install 'rich>=13.7' 'textual>=8'"
+    said = "the TUI needs textual, which is not installed\nhint: pip install 'rich>=13.7' 'textual>=8.2.5'"
     assert one.raw.replace(b"\r", b"").decode() == f"ralph: {said}\n"
 
 

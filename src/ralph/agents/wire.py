@@ -8,6 +8,7 @@ from msgspec.json import Decoder
 from ralph.core.events import FileEdit, TodoItem
 from ralph.core.model import Usage
 from ralph.core.text import both_ends, one_line, whole_words
+from ralph.errors import UNREADABLE
 from ralph.files import read_head
 
 Table = dict[str, Any]
@@ -22,14 +23,14 @@ def read(line: bytes) -> Table | None:
     """
     try:
         return _TABLE.decode(line)
-    except (ValueError, RecursionError):
+    except UNREADABLE:
         pass
     if b"\\u" not in line and line.isascii():  # nothing to replace
         return None
     try:
         value = json.loads(line.decode(errors="replace"), strict=False)
         return _TABLE.decode(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
-    except (ValueError, RecursionError):
+    except UNREADABLE:
         return None
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec import Struct, convert, to_builtins
 
+from ralph.errors import UNREADABLE
 from ralph.files import add_to_file, read_file, replace_file
 
 HookEvent = dict[str, Any]
@@ -137,7 +138,7 @@ def read(root: str, session: str) -> Loop:
 def read_loop(root: str, path: str) -> Loop:
     try:
         return convert({**parse_object(read_file(path)), "root": root}, Loop)
-    except (OSError, ValueError, ValidationError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise Unreadable(f"{path}: {error}") from None
 
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ralph.core.model import Usage
 from ralph.core.rules import WAIT_FILE
 from ralph.core.text import escaped
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import cannot_use, make_folder, open_file, read_file, read_given, replace_file
 from ralph.process.descendants import is_living, own_start
 from ralph.supervise.bus import MessageBus, timestamp, unique_name
@@ -139,7 +139,7 @@ class TaskFolder:
         try:
             with _reporting(path):
                 return msgspec.json.decode(read_file(path, 1 << 20), type=RunInfo)
-        except (ValueError, RecursionError) as error:
+        except UNREADABLE as error:
             raise UserError(
                 f"cannot read {path}: {error}", "only ralph writes this file: remove it if it is damaged"
             ) from None
